@@ -1,0 +1,8 @@
+"""Initial value problems: `f, y0, ts` -> trajectory, with every derivative."""
+
+from sciad.ode._solve import solve
+from sciad.ode._odeint import odeint
+from sciad.ode._tsit5 import Tsit5
+from sciad.ode._solution import ODESolution
+
+__all__ = ["solve", "odeint", "Tsit5", "ODESolution"]

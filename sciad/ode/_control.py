@@ -1,0 +1,76 @@
+"""Step-size control: the error norm, the next step's length, and the first step's length.
+
+Everything is relative to the tolerance and to the problem's own time scale, so that the unit of time changes nothing.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from sciad.ode._method import VectorField
+
+_SAFETY = 0.9
+_SHRINK_MOST, _GROW_MOST = 0.2, 10.0
+
+
+class Tolerance(NamedTuple):
+    """Relative (scalar) and absolute (scalar or one per state) tolerance."""
+
+    rtol: Float[Array, ""]
+    atol: Float[Array, "..."]
+
+
+def error_norm(error: Array, y: Array, y_end: Array, tolerance: Tolerance) -> Float[Array, ""]:
+    """Return the root-mean-square error in units of the tolerance; infinite if anything is not finite."""
+    scale = tolerance.atol + tolerance.rtol * jnp.maximum(jnp.abs(y), jnp.abs(y_end))
+    norm = _rms(error / scale) + 0 * _rms(y_end)  # 0 * inf is NaN: an overflowing state is a failed step, too
+    return jnp.where(jnp.isfinite(norm), norm, jnp.inf)
+
+
+class StepFactor(NamedTuple):
+    """By what to multiply the step, and what the controller remembers of this step."""
+
+    factor: Float[Array, ""]
+    accepted: Bool[Array, ""]
+    log_error: Float[Array, ""]
+
+
+def step_factor(norm: Array, log_error_before: Array, order: int) -> StepFactor:
+    """Decide on a step by its error norm (proportional-integral control).
+
+    Exponents as in the code DOPRI5 (Hairer, Norsett, Wanner, "Solving Ordinary Differential Equations I", section IV.2
+    of volume II, with beta = 0.2/k): enough memory to avoid rejections in a row, steps hardly shorter for it. One logarithm and one exponential, since they cost as much as a small step.
+    """
+    accepted = norm <= 1
+    log_error = jnp.log(jnp.clip(norm, 1e-10, 1e10))
+    proportional_integral = jnp.exp((-0.85 * log_error + 0.2 * log_error_before) / order)
+    proportional = jnp.exp(-log_error / order)
+    factor = _SAFETY * jnp.where(accepted, proportional_integral, proportional)
+    factor = jnp.clip(factor, _SHRINK_MOST, jnp.where(accepted, _GROW_MOST, 1.0))
+    return StepFactor(factor, accepted, jnp.where(accepted, log_error, log_error_before))
+
+
+def first_step(f: VectorField, t: Array, y: Array, f0: Array, span: Array, tolerance: Tolerance, order: int) -> Array:
+    """Guess the first step from the sizes of y, y' and y''; at most `span`, and no evaluation beyond it.
+
+    After Hairer, Norsett, Wanner, section II.4, but with every quantity relative to the solution's own rates, so that
+    no absolute time enters; where the solution starts at rest the interval's length is all there is to go by.
+    """
+    scale = tolerance.atol + tolerance.rtol * jnp.abs(y)
+    size, speed = _rms(y / scale), _rms(f0 / scale)
+    rate = speed / size
+    probe = jnp.where((rate > 0) & jnp.isfinite(rate), 0.01 / rate, 1e-3 * span)
+    probe = jnp.minimum(probe, 1e-3 * span).astype(t.dtype)
+    f1 = f(t + probe, y + probe.astype(y.dtype) * f0)
+    bend = _rms((f1 - f0) / scale) / probe
+    rate = jnp.maximum(bend / speed, rate)
+    # a local error of about speed * h * (rate * h)^order is allowed to be a hundredth of the tolerance
+    h = jnp.exp((jnp.log(0.01 / speed) - order * jnp.log(rate)) / (order + 1))
+    h = jnp.where(jnp.isfinite(h) & (h > 0), jnp.minimum(h, 100 * probe), probe)
+    return jnp.minimum(h, span).astype(t.dtype)
+
+
+def _rms(x: Array) -> Array:
+    size = jnp.abs(x)  # states may be complex
+    return jnp.sqrt(jnp.mean(size * size))

@@ -1,0 +1,215 @@
+"""The adaptive loop: accept or reject steps from t0 to the last save time. It knows no method and is never differentiated.
+
+Written to compile to one kernel on CPU: no scatter, no dot, no custom call, no branch. Time runs forward here; `_solve`
+turns a backward problem round.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int, PyTree
+
+from sciad.core import Progress, Status
+from sciad.ode._control import Tolerance, error_norm, first_step, step_factor
+from sciad.ode._method import Method
+
+_PROGRESS_EVERY = 256
+
+
+class Grid(NamedTuple):
+    """The accepted steps: step i goes from (ts[i], ys[i]) over hs[i]; entries from `num_steps` on are meaningless."""
+
+    ts: Float[Array, "capacity+1"]
+    hs: Float[Array, "capacity+1"]
+    ys: Float[Array, "capacity+1 n"]
+    num_steps: Int[Array, ""]
+
+
+class Trajectory(NamedTuple):
+    """What the loop returns: states at the save times (NaN where it did not come), why it stopped, counts, the grid."""
+
+    saved: Float[Array, "times n"]
+    status: Int[Array, ""]
+    stats: dict[str, Array]
+    grid: Grid | None
+
+
+class _State(NamedTuple):
+    t: Array
+    y: Array
+    h: Array
+    carry: PyTree
+    log_error: Array
+    tries: Array
+    accepted: Array
+    status: Array
+    saved: Array
+    num_saved: Array
+    grid: Grid | None
+
+
+def integrate(
+    method: Method,
+    f: Callable[[Array, Array, PyTree], Array],
+    max_steps: int,
+    record: bool,
+    progress: Progress | None,
+    t0: Array,
+    t_save: Float[Array, "times"],
+    y0: Float[Array, "n"],
+    params: PyTree,
+    tolerance: Tolerance,
+) -> Trajectory:
+    """Solve y' = f(t, y, params) from t0 through the increasing `t_save`, all at or after t0.
+
+    With `record` the accepted grid is kept, in buffers of `max_steps` rows; without, memory does not depend on the
+    number of steps.
+    """
+    t_end = t_save[-1]
+
+    def field(t: Array, y: Array) -> Array:
+        return f(jnp.minimum(t, t_end), y, params)  # rounding must not carry a stage beyond the interval
+
+    def body(s: _State) -> _State:
+        left = t_end - s.t
+        last = s.h >= left * (1 - 1e-3)  # a remainder of a thousandth of a step is not worth a step
+        h = jnp.where(last, left, s.h)
+        step = method.step(field, s.t, s.y, h, s.carry)
+        factor, accepted, log_error = step_factor(
+            error_norm(step.error, s.y, step.y, tolerance), s.log_error, method.order
+        )
+        t = jnp.where(last, t_end, s.t + h)
+        saved, num_saved = _save(method, step.dense, s, t, h, t_save, accepted)
+        pick = lambda new, old: jnp.where(accepted, new, old)
+        h_next = (h * factor).astype(h.dtype)
+        too_small = ~accepted & (h_next <= _smallest_step(s.t, t_end - t0))
+        state = _State(
+            t=pick(t, s.t),
+            y=pick(step.y, s.y),
+            h=h_next,
+            carry=jax.tree.map(pick, step.carry, s.carry),
+            log_error=log_error,
+            tries=s.tries + 1,
+            accepted=s.accepted + accepted,
+            status=jnp.where(too_small, Status.STEP_UNDERFLOW, s.status).astype(jnp.int32),
+            saved=saved,
+            num_saved=num_saved,
+            grid=_record(s.grid, s, h, pick(t, s.t), pick(step.y, s.y)),
+        )
+        _report(progress, state, t0, t_end)
+        return state
+
+    s = lax.while_loop(
+        lambda s: (s.t < t_end) & (s.tries < max_steps) & (s.status == Status.SUCCESS),
+        body,
+        _initial_state(method, field, max_steps, record, t0, t_save, y0, tolerance),
+    )
+    status = jnp.where((s.status == Status.SUCCESS) & (s.t < t_end), Status.MAX_STEPS, s.status).astype(jnp.int32)
+    stats = {
+        "num_steps": s.tries,
+        "num_accepted": s.accepted,
+        "num_rejected": s.tries - s.accepted,
+        "num_f": 2 + method.evaluations * s.tries,
+        "t": s.t,
+        "h": s.h,
+    }
+    return Trajectory(s.saved, status, stats, s.grid)
+
+
+def _initial_state(
+    method: Method,
+    field: Callable[[Array, Array], Array],
+    max_steps: int,
+    record: bool,
+    t0: Array,
+    t_save: Array,
+    y0: Array,
+    tolerance: Tolerance,
+) -> _State:
+    span = t_save[-1] - t0
+    h = first_step(field, t0, y0, field(t0, y0), span, tolerance, method.order)
+    at_start = t_save <= t0
+    zero = jnp.zeros((), jnp.int32)
+    carry = method.init(field, t0, y0)
+    finite = jnp.isfinite(sum((jnp.sum(leaf) for leaf in jax.tree.leaves(carry)), jnp.sum(y0)))
+    capacity = max_steps + 1
+    grid = Grid(
+        ts=jnp.zeros(capacity, t0.dtype).at[0].set(t0),
+        hs=jnp.zeros(capacity, t0.dtype),
+        ys=jnp.zeros((capacity, y0.shape[0]), y0.dtype).at[0].set(y0),
+        num_steps=zero,
+    )
+    return _State(
+        t=t0,
+        y=y0,
+        h=h,
+        carry=carry,
+        log_error=jnp.zeros((), jnp.finfo(y0.dtype).dtype),
+        tries=zero,
+        accepted=zero,
+        status=jnp.where(finite | (span == 0), Status.SUCCESS, Status.NONFINITE).astype(jnp.int32),
+        saved=jnp.where(at_start[:, None], y0, jnp.nan),
+        num_saved=jnp.sum(at_start, dtype=jnp.int32),
+        grid=grid if record else None,
+    )
+
+
+def _save(
+    method: Method, dense: PyTree, s: _State, t: Array, h: Array, t_save: Array, accepted: Array
+) -> tuple[Array, Array]:
+    """Write the states at all save times in (s.t, t] if the step was accepted."""
+    last = t_save.shape[0] - 1
+
+    def due(state: tuple[Array, Array]) -> Array:
+        _, i = state
+        return accepted & (i <= last) & (t_save[jnp.minimum(i, last)] <= t)
+
+    def write(state: tuple[Array, Array]) -> tuple[Array, Array]:
+        saved, i = state
+        y = method.interpolate(dense, fraction(t_save[i], s.t, h, t))
+        return lax.dynamic_update_index_in_dim(saved, y, i, 0), i + 1
+
+    return lax.while_loop(due, write, (s.saved, s.num_saved))
+
+
+def fraction(t_save: Array, t: Array, h: Array, t_end: Array) -> Array:
+    """Return where `t_save` lies in the step from `t` over `h`: exactly 1 at the step's end."""
+    return jnp.where(t_save >= t_end, 1.0, (t_save - t) / h).astype(t.dtype)
+
+
+def _record(grid: Grid | None, s: _State, h: Array, t: Array, y: Array) -> Grid | None:
+    """Keep the step; after a rejection the same row is written again, so that no branch is needed."""
+    if grid is None:
+        return None
+    i = s.accepted
+    moved = t > s.t
+    end = i + moved
+    return Grid(
+        ts=lax.dynamic_update_index_in_dim(grid.ts, t, end, 0),
+        hs=lax.dynamic_update_index_in_dim(grid.hs, h, i, 0),
+        ys=lax.dynamic_update_index_in_dim(grid.ys, y, end, 0),
+        num_steps=end,
+    )
+
+
+def _smallest_step(t: Array, span: Array) -> Array:
+    """Return the step below which time no longer moves, or, at t = 0, a length no problem of this span resolves."""
+    info = jnp.finfo(t.dtype)
+    return jnp.maximum(4 * float(info.eps) * jnp.abs(t), float(info.eps) ** 2 * 1e-3 * span)
+
+
+def _report(progress: Progress | None, s: _State, t0: Array, t_end: Array) -> None:
+    if progress is None:
+        return
+
+    def call(t: Array, t0: Array, t_end: Array) -> None:
+        progress(float(t - t0), float(t_end - t0), "solving")
+
+    lax.cond(
+        (s.tries % _PROGRESS_EVERY == 0) | (s.t >= t_end),
+        lambda: jax.debug.callback(call, s.t, t0, t_end),
+        lambda: None,
+    )
