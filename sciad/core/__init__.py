@@ -4,14 +4,14 @@ from sciad.core._xla import raise_small_loop_threshold
 
 raise_small_loop_threshold()  # before anything can start a backend
 
-from sciad.core._status import Status  # noqa: E402
-from sciad.core._solution import Solution, SolveError, raise_if_failed  # noqa: E402
-from sciad.core._tolerances import Tolerances, default_tolerances  # noqa: E402
-from sciad.core._checks import is_traced, type_error, value_error  # noqa: E402
-from sciad.core._pytrees import Hoisted, flatten_state, hoist, merge, split_numbers  # noqa: E402
-from sciad.core._lanes import lane_after_lane  # noqa: E402
-from sciad.core._linear_solve import LinearSystem, linear_solve  # noqa: E402
-from sciad.core._progress import Progress, silent  # noqa: E402
+from sciad.core._status import Status
+from sciad.core._solution import Solution, SolveError, raise_if_failed
+from sciad.core._tolerances import Tolerances, default_tolerances
+from sciad.core._checks import is_traced, type_error, value_error
+from sciad.core._pytrees import Hoisted, flatten_state, hoist, merge, split_numbers
+from sciad.core._lanes import lane_after_lane
+from sciad.core._linear_solve import LinearSystem, linear_solve
+from sciad.core._progress import Progress, silent
 
 __all__ = [
     "Status",

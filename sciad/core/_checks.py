@@ -2,7 +2,7 @@
 
 from typing import Any
 
-import jax
+from jax.core import Tracer
 
 
 def value_error(subject: str, got: Any, expected: str, mend: str = "") -> ValueError:
@@ -21,7 +21,7 @@ def type_error(subject: str, got: Any, expected: str, mend: str = "") -> TypeErr
 
 def is_traced(x: Any) -> bool:
     """Return whether `x` has no value yet because a JAX transformation is tracing it."""
-    return isinstance(x, jax.core.Tracer)
+    return isinstance(x, Tracer)
 
 
 def _sentence(subject: str, got: Any, expected: str, mend: str) -> str:

@@ -45,7 +45,8 @@ class Solution(eqx.Module):
         first = tuple(int(i) for i in failed[0])
         stats = jax.tree.map(lambda leaf: np.asarray(leaf)[first], self.stats)
         where = first[0] if len(first) == 1 else first
-        return f"{len(failed)} of {status.size} lanes failed; lane {where}: {self._describe(Status(int(status[first])), stats)}"
+        text = self._describe(Status(int(status[first])), stats)
+        return f"{len(failed)} of {status.size} lanes failed; lane {where}: {text}"
 
     def _describe(self, status: Status, stats: dict[str, np.ndarray]) -> str:
         """Say in words what one lane's status means; rooms override it with the place and the cure."""

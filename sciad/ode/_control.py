@@ -39,8 +39,9 @@ class StepFactor(NamedTuple):
 def step_factor(norm: Array, log_error_before: Array, order: int) -> StepFactor:
     """Decide on a step by its error norm (proportional-integral control).
 
-    Exponents as in the code DOPRI5 (Hairer, Norsett, Wanner, "Solving Ordinary Differential Equations I", section IV.2
-    of volume II, with beta = 0.2/k): enough memory to avoid rejections in a row, steps hardly shorter for it. One logarithm and one exponential, since they cost as much as a small step.
+    Exponents as in the code DOPRI5, beta = 0.2/k with k = order: enough memory to avoid rejections in a row, and steps
+    hardly shorter for it (Hairer, Norsett, Wanner, "Solving Ordinary Differential Equations I", section II.4, and II,
+    section IV.2). One logarithm and one exponential, since they cost as much as a small step.
     """
     accepted = norm <= 1
     log_error = jnp.log(jnp.clip(norm, 1e-10, 1e10))

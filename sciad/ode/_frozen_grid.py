@@ -65,37 +65,38 @@ def solve_on_grid(problem: Problem, inputs: Inputs) -> Trajectory:
 
     @jax.custom_jvp
     def solve(inputs: Inputs) -> Trajectory:
-        return _run(problem, False, inputs)
+        return _run(problem, False, inputs)[0]
 
     @partial(solve.defjvp, symbolic_zeros=True)
     def _(primals: Any, tangents: Any) -> Any:
         (inputs,), (dot,) = primals, tangents
-        trajectory = record_grid(problem, inputs)
+        trajectory, grid = record_grid(problem, inputs)
         u = _Tangent(instantiate(dot.y0, inputs.y0), instantiate(dot.p, inputs.p))
-        saved_dot = _tangent_of_saved(problem, _context(inputs, trajectory.grid), u)
-        out = trajectory._replace(grid=None)
-        return out, _zero_tangent(out)._replace(saved=saved_dot)
+        saved_dot = _tangent_of_saved(problem, _context(inputs, grid), u)
+        return trajectory, _zero_tangent(trajectory)._replace(saved=saved_dot)
 
     return solve(inputs)
 
 
-def record_grid(problem: Problem, inputs: Inputs) -> Trajectory:
+def record_grid(problem: Problem, inputs: Inputs) -> tuple[Trajectory, Grid]:
     """Solve and keep the grid, with `saved` and `grid.ys` differentiable in y0 and p in every mode."""
 
     @jax.custom_jvp
-    def solve(inputs: Inputs) -> Trajectory:
-        return _run(problem, True, inputs)
+    def solve(inputs: Inputs) -> tuple[Trajectory, Grid]:
+        trajectory, grid = _run(problem, True, inputs)
+        assert grid is not None
+        return trajectory, grid
 
     @partial(solve.defjvp, symbolic_zeros=True)
     def _(primals: Any, tangents: Any) -> Any:
         (inputs,), (dot,) = primals, tangents
-        out = record_grid(problem, inputs)
+        trajectory, grid = record_grid(problem, inputs)
         u = _Tangent(instantiate(dot.y0, inputs.y0), instantiate(dot.p, inputs.p))
-        context = _context(inputs, out.grid)
+        context = _context(inputs, grid)
         ys_dot = _tangent_of_grid(problem, context, u)
         saved_dot = _saved_from_grid(problem, context, ys_dot, u.p)
-        zero = _zero_tangent(out)
-        return out, zero._replace(saved=saved_dot, grid=zero.grid._replace(ys=ys_dot))
+        zero, zero_grid = _zero_tangent((trajectory, grid))
+        return (trajectory, grid), (zero._replace(saved=saved_dot), zero_grid._replace(ys=ys_dot))
 
     return solve(inputs)
 
@@ -120,8 +121,8 @@ def _context(inputs: Inputs, grid: Grid) -> _Context:
     return _Context(grid, inputs.t_save, inputs.p, inputs.q)
 
 
-def _run(problem: Problem, record: bool, inputs: Inputs) -> Trajectory:
-    def loop(inputs: Inputs) -> Trajectory:
+def _run(problem: Problem, record: bool, inputs: Inputs) -> tuple[Trajectory, Grid | None]:
+    def loop(inputs: Inputs) -> tuple[Trajectory, Grid | None]:
         y0, p, q, t0, t_save, tolerance = inputs
         field = lambda t, y, params: problem.f(t, y, *params)
         return integrate(
@@ -263,7 +264,7 @@ def _adjoint_sweep_of_grid(problem: Problem, context: _Context, c: Array, p_bar:
 
 
 def _steps_in_blocks(problem: Problem, context: _Context, ys_dot: Array, p_dot: PyTree) -> Array:
-    """Return (dPhi_i/dy) dy_i + (dPhi_i/dp) dp for every step, zero beyond the last; block by block, idle blocks skipped."""
+    """Return (dPhi_i/dy) dy_i + (dPhi_i/dp) dp for every step; idle blocks are skipped."""
     grid, _, p, q = context
     capacity, n = ys_dot.shape
     num_blocks = -(-capacity // _BLOCK)

@@ -1,11 +1,11 @@
-"""The adaptive loop: accept or reject steps from t0 to the last save time. It knows no method and is never differentiated.
+"""The adaptive loop: accept or reject steps from t0 to the last save time.
 
-Written to compile to one kernel on CPU: no scatter, no dot, no custom call, no branch. Time runs forward here; `_solve`
-turns a backward problem round.
+It knows no method and is never differentiated. It is written to compile to one kernel on CPU: no scatter, no dot, no
+custom call, no branch. Time runs forward here; `_solve` turns a backward problem round.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,12 +29,11 @@ class Grid(NamedTuple):
 
 
 class Trajectory(NamedTuple):
-    """What the loop returns: states at the save times (NaN where it did not come), why it stopped, counts, the grid."""
+    """What the loop returns: states at the save times (NaN where it did not come), why it stopped, counts."""
 
     saved: Float[Array, "times n"]
     status: Int[Array, ""]
     stats: dict[str, Array]
-    grid: Grid | None
 
 
 class _State(NamedTuple):
@@ -62,7 +61,7 @@ def integrate(
     y0: Float[Array, "n"],
     params: PyTree,
     tolerance: Tolerance,
-) -> Trajectory:
+) -> tuple[Trajectory, Grid | None]:
     """Solve y' = f(t, y, params) from t0 through the increasing `t_save`, all at or after t0.
 
     With `record` the accepted grid is kept, in buffers of `max_steps` rows; without, memory does not depend on the
@@ -116,7 +115,7 @@ def integrate(
         "t": s.t,
         "h": s.h,
     }
-    return Trajectory(s.saved, status, stats, s.grid)
+    return Trajectory(s.saved, status, stats), s.grid
 
 
 def _initial_state(

@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 from jaxtyping import Array, Float, PyTree
@@ -22,8 +22,8 @@ class Step(NamedTuple):
 class Method(eqx.Module):
     """A one-step method with dense output. Subclasses hold no arrays, so that they can key a compilation cache."""
 
-    order: eqx.AbstractClassVar[int]
-    evaluations: eqx.AbstractClassVar[int]  # calls of f in one step
+    order: ClassVar[int]
+    evaluations: ClassVar[int]  # calls of f in one step
 
     @abc.abstractmethod
     def init(self, f: VectorField, t: Array, y: Array) -> PyTree:

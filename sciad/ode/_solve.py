@@ -148,7 +148,11 @@ def _solve(
     backward = lambda *args: -field.f(*args)
     y_start = carry_along(backward, y0_flat, direction * t0, field.p, field.q)
     inputs = Inputs(y_start, field.p, field.q, direction * start, (direction * times)[order], tolerance)
-    trajectory = (record_grid if dense else solve_on_grid)(problem, inputs)
+    if dense:
+        trajectory, grid = record_grid(problem, inputs)
+        dense_output = DenseOutput(field.f, method, unravel, grid, field.p, field.q, direction)
+    else:
+        trajectory, dense_output = solve_on_grid(problem, inputs), None
 
     saved = trajectory.saved[jnp.argsort(order)]
     saved = jax.vmap(lambda y, t: carry_along(field.f, y, t, field.p, field.q))(saved, direction * ts)
@@ -160,7 +164,7 @@ def _solve(
         stats=stats,
         ts=ts,
         ys=jax.vmap(unravel)(saved),
-        dense=DenseOutput(field.f, method, unravel, trajectory.grid, field.p, field.q, direction) if dense else None,
+        dense=dense_output,
     )
 
 

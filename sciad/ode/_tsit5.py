@@ -4,7 +4,7 @@ Source: Ch. Tsitouras, "Runge-Kutta pairs of order 5(4) satisfying only the firs
 Computers & Mathematics with Applications 62 (2011) 770-775.
 """
 
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -22,10 +22,9 @@ _A[3, :3] = [2.8971530571054935, -6.359448489975075, 4.3622954328695815]
 _A[4, :4] = [5.325864828439257, -11.748883564062828, 7.4955393428898365, -0.09249506636175525]
 _A[5, :5] = [5.86145544294642, -12.92096931784711, 8.159367898576159, -0.071584973281401, -0.028269050394068383]
 _A[6, :6] = [0.09646076681806523, 0.01, 0.4798896504144996, 1.379008574103742, -3.290069515436081, 2.324710524099774]
-_ERROR = np.array(
-    [-0.00178001105222577714, -0.0008164344596567469, 0.007880878010261995, -0.1447110071732629]
-    + [0.5823571654525552, -0.45808210592918697, 1 / 66]
-)
+_ERROR = np.zeros(7)
+_ERROR[:4] = [-0.00178001105222577714, -0.0008164344596567469, 0.007880878010261995, -0.1447110071732629]
+_ERROR[4:] = [0.5823571654525552, -0.45808210592918697, 1 / 66]
 # Weights of the interpolant, b_i(theta) = sum_j _B[i, j] theta^(j+1), multiplied out from the factors in the paper.
 _B = np.array(
     [
@@ -53,8 +52,8 @@ class Tsit5(Method):
     """
 
     unroll: bool = eqx.field(static=True, default=False)
-    order: ClassVar[int] = 5
-    evaluations: ClassVar[int] = 6
+    order = 5
+    evaluations = 6
 
     def init(self, f: VectorField, t: Array, y: Array) -> Array:
         return f(t, y)
