@@ -1,0 +1,158 @@
+"""The problem: a model, its parameters and the experiments, checked against each other before anything runs."""
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from sciad.core import type_error, value_error
+from sciad.identify._equations import Equations, Expression, check_names
+from sciad.identify._experiment import Experiment
+from sciad.identify._model import Model
+from sciad.identify._noise import ESTIMATE, LogNormal
+from sciad.identify._parameter import Parameter
+
+
+class Problem:
+    """What is to be identified.
+
+    Parameters
+    ----------
+    model : Model
+    parameters : sequence of Parameter
+    experiments : sequence of Experiment
+    rtol, atol : float
+        Tolerances of the solves. `atol`, in the unit of the states, is by default 1e-12, or 1e-30 if any noise is
+        log-normal, where small values count as much as large ones; for a state that starts below it, less.
+    max_steps : int
+        Most steps of one solve; a solve that needs more counts as failed.
+    defaults : mapping, optional
+        Options of `fit` for this problem, as a TOML file gives them: `starts`, `seed`.
+
+    Raises
+    ------
+    ValueError, TypeError
+        In one line: an unknown name, a parameter twice, a right-hand side that fails or has the wrong shape.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        parameters: Sequence[Parameter],
+        experiments: Sequence[Experiment],
+        *,
+        rtol: float = 1e-8,
+        atol: float | None = None,
+        max_steps: int = 10_000,
+        defaults: Mapping[str, Any] | None = None,
+    ):
+        if not isinstance(model, Model):
+            raise type_error("problem: model", type(model).__name__, "a Model")
+        self.model = model
+        self.parameters = _checked_list("parameters", parameters, Parameter)
+        self.experiments = _checked_list("experiments", experiments, Experiment)
+        if atol is None:
+            atol = 1e-30 if any(isinstance(n, LogNormal) for e in self.experiments for n in e.noise) else 1e-12
+        self.rtol, self.atol, self.max_steps = float(rtol), float(atol), int(max_steps)
+        self.defaults = dict(defaults or {})
+        _check_names(self)
+        _check_rhs(self)
+
+    @property
+    def estimated(self) -> tuple[Parameter, ...]:
+        """The parameters that are not fixed."""
+        return tuple(p for p in self.parameters if not p.fixed)
+
+    @property
+    def num_data(self) -> int:
+        """Number of measurements in all experiments."""
+        return sum(experiment.num_data for experiment in self.experiments)
+
+    def values(self, **changed: float) -> dict[str, float]:
+        """Return the start value of every parameter, with those in `changed` replaced."""
+        values = {p.name: p.start for p in self.parameters}
+        for name in changed:
+            if name not in values:
+                raise value_error("parameter", repr(name), f"one of {', '.join(values)}{_hint(name, values)}")
+        return values | {name: float(value) for name, value in changed.items()}
+
+
+def _checked_list(what: str, items: Iterable[Any], kind: type) -> tuple[Any, ...]:
+    items = (items,) if isinstance(items, kind) else tuple(items)
+    if not items:
+        raise value_error(f"problem: {what}", "none", "at least one")
+    for item in items:
+        if not isinstance(item, kind):
+            raise type_error(f"problem: {what}", type(item).__name__, f"a sequence of {kind.__name__}")
+    return items
+
+
+def _check_names(problem: Problem) -> None:
+    states, names = problem.model.states, [p.name for p in problem.parameters]
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            raise value_error("problem: parameters", f"{name!r} twice", "each name once")
+        if name in states or name in ("t", "pi"):
+            raise value_error("problem: parameters", repr(name), "a name that is no state, nor t or pi", "rename it")
+    if isinstance(problem.model.rhs, Equations):
+        problem.model.rhs.check(names)
+    for value in problem.model.initial:
+        if isinstance(value, Expression):
+            check_names(value, {"parameters": names}, value.where)
+    for experiment in problem.experiments:
+        for expression in experiment.expressions:
+            check_names(expression, {"states": states, "parameters": names}, expression.where)
+        for noise in experiment.noise:
+            if isinstance(noise.sigma, str) and noise.sigma != ESTIMATE:
+                check_names(Expression(noise.sigma), {"parameters": names}, "noise sigma")
+        for name in experiment.given:
+            if name not in names:
+                expected = f"one of the parameters {', '.join(names)}{_hint(name, names)}"
+                raise value_error(f"experiment {experiment.name!r}: given", repr(name), expected)
+
+
+def _check_rhs(problem: Problem) -> None:
+    """Trace the right-hand side once without computing, so that its mistakes are told in one line."""
+    states = problem.model.states
+    p = _Asked({q.name: jnp.float32(q.start) for q in problem.parameters})
+    try:
+        out = jax.eval_shape(lambda t, y: problem.model.rhs(t, y, p), jnp.float32(0), jnp.zeros(len(states)))
+    except Exception as error:
+        if isinstance(error, _UnknownParameter):
+            raise ValueError(str(error)) from None
+        where = _last_line_of(problem.model.rhs, error)
+        text = str(error).splitlines()[0] if str(error) else ""
+        raise ValueError(f"model {where} raised {type(error).__name__}: {text}") from error
+    if isinstance(out, list | tuple):
+        raise value_error("model: the derivatives", f"a {type(out).__name__}", "one array", "return jnp.stack([...])")
+    if getattr(out, "shape", None) != (len(states),):
+        got = f"shape {getattr(out, 'shape', type(out).__name__)}"
+        raise value_error("model: the derivatives", got, f"shape ({len(states)},): one for each of {', '.join(states)}")
+
+
+class _UnknownParameter(Exception):
+    pass
+
+
+class _Asked(dict):
+    """Parameters that say which name was asked for in vain."""
+
+    def __missing__(self, name: str) -> Any:
+        raise _UnknownParameter(f"model: unknown parameter {name!r}; known are {', '.join(self)}{_hint(name, self)}")
+
+
+def _last_line_of(rhs: Any, error: BaseException) -> str:
+    """Return file and line where the model's own code raised."""
+    import traceback
+
+    file = getattr(getattr(rhs, "__code__", None), "co_filename", None)
+    name = getattr(rhs, "__name__", type(rhs).__name__)
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    return f"function {name!r}" + (f" ({file.rsplit('/', 1)[-1]}, line {lines[-1]})" if file and lines else "")
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""

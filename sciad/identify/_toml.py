@@ -1,0 +1,179 @@
+"""A problem from a TOML file: the same as a script, for those who do not write one.
+
+    [model]                                   # a Python file's right-hand side ...
+    file = "model.py"
+    rhs = "predator_prey"
+    states = ["hare", "lynx"]
+    initial = { hare = "hare0", lynx = "lynx0" }
+
+    [model.equations]                         # ... or equations as text
+    hare = "alpha*hare - beta*hare*lynx"
+
+    [parameters]
+    alpha = { start = 0.5, lower = 1e-4, upper = 10, scale = "log" }
+
+    [[experiments]]
+    data = "lynx_hare.csv"
+    time = "year"
+    observe = { hare = "hare", lynx = "lynx" }
+    noise = { kind = "lognormal", sigma = "estimate" }
+
+    [fit]
+    starts = 16
+"""
+
+import difflib
+import runpy
+import tomllib
+import traceback
+from collections.abc import Callable, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from sciad.core import value_error
+from sciad.identify._experiment import Experiment
+from sciad.identify._model import Model
+from sciad.identify._noise import LogNormal, Noise, Normal
+from sciad.identify._parameter import Parameter
+from sciad.identify._problem import Problem
+from sciad.identify._read import read_csv
+
+_KEYS = {
+    "": ("model", "parameters", "experiments", "solver", "fit"),
+    "model": ("file", "rhs", "states", "initial", "equations", "definitions"),
+    "parameters.*": ("start", "lower", "upper", "scale", "fixed"),
+    "experiments": ("data", "separator", "decimal", "time", "observe", "noise", "t0", "given", "name"),
+    "noise": ("kind", "sigma"),
+    "solver": ("rtol", "atol", "max_steps"),
+    "fit": ("starts", "seed"),
+}
+_NOISES: dict[str, type[Noise]] = {"normal": Normal, "lognormal": LogNormal}
+
+
+def load_problem(path: str | PathLike[str]) -> Problem:
+    """Read a problem from a TOML file; paths in it are relative to it.
+
+    Raises
+    ------
+    ValueError, FileNotFoundError
+        In one line that names the file and the line, key, parameter or column.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        document = tomllib.loads(text)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path}: no such file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, IsADirectoryError) as error:
+        raise ValueError(f"{path.name}: not a TOML file: {error}") from None
+    try:
+        return _Reader(path, text).problem(document)
+    except FileNotFoundError:
+        raise
+    except ValueError as error:
+        told = str(error)
+        raise ValueError(told if told.startswith(f"{path.name}") else f"{path.name}: {told}") from error
+    except TypeError as error:
+        raise ValueError(f"{path.name}: {error}") from error
+
+
+class _Reader:
+    """Turns the tables of one file into the objects that a script would make."""
+
+    def __init__(self, path: Path, text: str):
+        self.path, self.lines = path, text.splitlines()
+
+    def problem(self, document: Mapping[str, Any]) -> Problem:
+        self.check_keys("", document, required=("model", "parameters", "experiments"))
+        experiments = document["experiments"]
+        if not isinstance(experiments, list):
+            raise ValueError(f"{self.at('experiments')}: write [[experiments]] with two brackets, one for each experiment")
+        options = {key: self.table(key, document.get(key, {})) for key in ("solver", "fit")}
+        for key, table in options.items():
+            self.check_keys(key, table)
+        for name, table in document["parameters"].items():
+            self.check_keys("parameters.*", self.table(f"parameters.{name}", table), required=("start",))
+        return Problem(
+            self.model(self.table("model", document["model"])),
+            [Parameter(name, **table) for name, table in document["parameters"].items()],
+            [self.experiment(self.table("experiments", table)) for table in experiments],
+            **options["solver"],
+            defaults=options["fit"],
+        )
+
+    def model(self, table: Mapping[str, Any]) -> Model:
+        self.check_keys("model", table, required=("initial",))
+        if ("equations" in table) == ("file" in table):
+            raise ValueError(f"{self.at('model')}: give either [model.equations] or file and rhs")
+        if "equations" in table:
+            equations = self.table("model.equations", table["equations"])
+            return Model(
+                equations, table.get("states"), initial=table["initial"], definitions=table.get("definitions")
+            )
+        self.check_keys("model", table, required=("rhs", "states"))
+        return Model(self.function(table["file"], table["rhs"]), table["states"], initial=table["initial"])
+
+    def function(self, file: str, name: str) -> Callable[..., Any]:
+        source = self.path.parent / file
+        if not source.is_file():
+            raise FileNotFoundError(f"{self.path.name}: model file {file!r}: no such file")
+        try:
+            namespace = runpy.run_path(str(source))
+        except (Exception, SystemExit) as error:
+            frames = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(source)]
+            line = getattr(error, "lineno", None) or (frames[-1] if frames else "?")
+            first = str(error).splitlines()[0] if str(error) else ""
+            raise ValueError(f"{source.name}, line {line}: raised {type(error).__name__}: {first}") from error
+        if not callable(namespace.get(name)):
+            functions = [k for k, v in namespace.items() if callable(v) and not k.startswith("_")]
+            raise value_error(f"{source.name}: rhs", repr(name), f"one of its functions: {', '.join(functions) or 'none'}")
+        return namespace[name]
+
+    def experiment(self, table: Mapping[str, Any]) -> Experiment:
+        self.check_keys("experiments", table, required=("data", "time", "observe"))
+        options = {key: table[key] for key in ("time", "observe", "t0", "given", "name") if key in table}
+        dialect = {key: table[key] for key in ("separator", "decimal") if key in table}
+        data = read_csv(self.path.parent / table["data"], **dialect)
+        return Experiment(data, noise=self.noise(table.get("noise")), **options)
+
+    def noise(self, table: Any) -> Noise | dict[str, Noise] | None:
+        if table is None:
+            return None
+        table = self.table("noise", table)
+        if table and all(isinstance(value, Mapping) for value in table.values()):
+            return {observable: self.one_noise(value) for observable, value in table.items()}
+        return self.one_noise(table)
+
+    def one_noise(self, table: Mapping[str, Any]) -> Noise:
+        self.check_keys("noise", table, required=("kind",))
+        kind = table["kind"]
+        if kind not in _NOISES:
+            raise ValueError(f"{self.at('kind')}: got {kind!r}, expected one of {', '.join(map(repr, _NOISES))}")
+        return _NOISES[kind](table.get("sigma", "estimate"))
+
+    def table(self, name: str, value: Any) -> Mapping[str, Any]:
+        if not isinstance(value, Mapping):
+            raise ValueError(f"{self.at(name.split('.')[-1])}: got {value!r} for {name}, expected a table of keys")
+        return value
+
+    def check_keys(self, section: str, table: Mapping[str, Any], required: tuple[str, ...] = ()) -> None:
+        known = _KEYS[section]
+        for key in table:
+            if key not in known:
+                close = difflib.get_close_matches(key, known, n=1)
+                hint = f"; did you mean {close[0]!r}?" if close else ""
+                raise ValueError(f"{self.at(key)}: unknown key {key!r}; known are {', '.join(known)}{hint}")
+        for key in required:
+            if key not in table:
+                place = f" in [{section}]" if section else ""
+                raise ValueError(f"{self.path.name}: missing key {key!r}{place}")
+
+    def at(self, key: str) -> str:
+        """Return file and line where a key first stands, for messages; TOML readers keep no positions."""
+        for number, line in enumerate(self.lines, start=1):
+            if line.split("#")[0].replace("[", " ").replace("{", " ").replace(",", " ").strip().startswith(key):
+                return f"{self.path.name}, line {number}"
+            if f" {key} " in line.replace("=", " = ").replace("{", " { ").replace(",", " , "):
+                return f"{self.path.name}, line {number}"
+        return self.path.name
