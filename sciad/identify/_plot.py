@@ -20,7 +20,6 @@ def plot(fit: Fit, path: str | PathLike[str]) -> None:
     Experiments share the rows of an observable, in different colours. Raises `ValueError` for a file ending that
     cannot be drawn, before anything is written.
     """
-    from matplotlib.backends.registry import backend_registry  # noqa: F401  (matplotlib is there at all)
     from matplotlib.figure import Figure
 
     path = Path(path)
@@ -56,3 +55,4 @@ def _draw_row(row: np.ndarray, observable: str, curves: Sequence[Curve]) -> None
         right.set_ylim(-1.15 * largest, 1.15 * largest)
     for ax in row:
         ax.spines[["top", "right"]].set_visible(False)
+        ax.locator_params(axis="x", nbins=5, steps=[1, 2, 5, 10])
