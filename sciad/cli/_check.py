@@ -36,9 +36,7 @@ def check(
                 within = row.error <= row.tolerance
                 failed += not within
                 verdict = "[green]ok[/]" if within else "[bold red]WRONG[/]"
-                table.add_row(
-                    row.room, row.problem, row.against, f"{row.error:.1e}", f"{row.tolerance:.0e}", verdict
-                )
+                table.add_row(row.room, row.problem, row.against, f"{row.error:.1e}", f"{row.tolerance:.0e}", verdict)
     Console(width=110).print(table)
     if failed:
         print(f"{failed} of {table.row_count} comparisons are outside their tolerance")
@@ -113,8 +111,16 @@ def _optimize_rows() -> Iterator[Row]:
     }
     for name, (fun, x0, bounds) in cases.items():
         ours = optimize.least_squares(fun, np.array(x0), bounds=bounds).x
-        jac = jax.jit(jax.jacfwd(fun))
-        theirs = least_squares(jax.jit(fun), x0, jac, bounds, xtol=1e-14, ftol=1e-14, gtol=1e-14).x
+        plain, jac = jax.jit(fun), jax.jit(jax.jacfwd(fun))
+        theirs = least_squares(
+            lambda x: plain(x),
+            x0,
+            lambda x: jac(x),
+            bounds=bounds,
+            xtol=1e-14,
+            ftol=1e-14,
+            gtol=1e-14,  # noqa: B023
+        ).x
         yield Row("optimize", name, "scipy least_squares", _relative(ours, theirs), 1e-6)
 
 
@@ -144,7 +150,7 @@ def _identify_rows() -> Iterator[Row]:
     yield Row("identify", "decay, standard errors", "curve_fit", _relative(errors, np.sqrt(np.diag(covariance))), 1e-5)
 
 
-def _relative(ours, theirs) -> float:  # noqa: ANN001  (numpy is imported lazily)
+def _relative(ours, theirs) -> float:
     import numpy as np
 
     ours, theirs = np.asarray(ours, float), np.asarray(theirs, float)

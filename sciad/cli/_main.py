@@ -38,7 +38,7 @@ def _options() -> None:
     configure()
 
 
-def _told(app) -> int:  # noqa: ANN001  (typer is imported lazily)
+def _told(app) -> int:
     """Run a command; tell what is wrong in one line, without a traceback."""
     from sciad.core import SolveError
 

@@ -17,7 +17,12 @@ def progress_bar(quiet: bool = False) -> Iterator[Progress]:
     if quiet or not console.is_terminal:
         yield silent
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:3.0f} %"), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:3.0f} %"),
+        TimeElapsedColumn(),
+    )
     with Bar(*columns, console=console, transient=True) as bar:
         task = bar.add_task("compiling", total=None)
 

@@ -50,7 +50,7 @@ def _assignment(text: str) -> tuple[str, float]:
         raise ValueError(f"--set: got {text!r}, expected NAME=VALUE with a number, as in --set alpha=0.5") from None
 
 
-def _grid(text: str):  # noqa: ANN202  (numpy is imported lazily)
+def _grid(text: str):
     import numpy as np
 
     try:

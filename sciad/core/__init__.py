@@ -8,7 +8,7 @@ from sciad.core._status import Status
 from sciad.core._solution import Solution, SolveError, raise_if_failed
 from sciad.core._tolerances import Tolerances, default_tolerances
 from sciad.core._checks import is_traced, type_error, value_error
-from sciad.core._pytrees import Hoisted, flatten_state, hoist, merge, split_numbers
+from sciad.core._pytrees import NUMBERS, Hoisted, flatten_state, hoist, merge, split_numbers
 from sciad.core._lanes import lane_after_lane
 from sciad.core._linear_solve import LinearSystem, linear_solve
 from sciad.core._progress import Progress, silent
@@ -27,6 +27,7 @@ __all__ = [
     "hoist",
     "Hoisted",
     "split_numbers",
+    "NUMBERS",
     "merge",
     "lane_after_lane",
     "LinearSystem",

@@ -25,7 +25,6 @@ def lane_after_lane(fun: Callable[..., Any]) -> Callable[..., Any]:
     def _(axis_size: int, in_batched: list[Any], *args: Any) -> tuple[Any, Any]:
         leaves, treedef = jax.tree.flatten(args)
         batched = jax.tree.leaves(in_batched)
-        del axis_size
         outs = map_lanes(lambda *lane: wrapped(*jax.tree.unflatten(treedef, lane)), batched, leaves)
         return outs, jax.tree.map(lambda _: True, outs)
 

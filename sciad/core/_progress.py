@@ -16,4 +16,3 @@ class Progress(Protocol):
 
 def silent(done: float, total: float, text: str) -> None:
     """Report nothing."""
-    del done, total, text

@@ -10,7 +10,7 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree
 
-_NUMBERS = (bool, int, float, complex, np.ndarray, np.generic, jax.Array)
+NUMBERS = (bool, int, float, complex, np.ndarray, np.generic, jax.Array)
 
 
 def split_numbers(tree: PyTree, scalars: bool = True) -> tuple[list[Any], Hashable]:
@@ -20,7 +20,7 @@ def split_numbers(tree: PyTree, scalars: bool = True) -> tuple[list[Any], Hashab
     `merge` undoes the split.
     """
     leaves, treedef = jax.tree.flatten(tree)
-    kinds = _NUMBERS if scalars else _NUMBERS[4:]
+    kinds = NUMBERS if scalars else NUMBERS[4:]
     is_number = [isinstance(leaf, kinds) for leaf in leaves]
     numbers = [leaf for leaf, number in zip(leaves, is_number, strict=True) if number]
     rest = tuple(_NUMBER if number else leaf for leaf, number in zip(leaves, is_number, strict=True))

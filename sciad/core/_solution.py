@@ -50,7 +50,6 @@ class Solution(eqx.Module):
 
     def _describe(self, status: Status, stats: dict[str, np.ndarray]) -> str:
         """Say in words what one lane's status means; rooms override it with the place and the cure."""
-        del stats
         return status.text
 
 

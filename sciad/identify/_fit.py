@@ -3,6 +3,7 @@
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from sciad import optimize
@@ -156,9 +157,7 @@ def _search(
 def _optimize(
     objective: Objective, data: Data, point: np.ndarray, lower: np.ndarray, upper: np.ndarray, max_steps: int
 ) -> Start:
-    solution = optimize.gauss_newton(
-        objective, point, (data,), bounds=(lower, upper), max_steps=max_steps, throw=False
-    )
+    solution = optimize.gauss_newton(objective, point, (data,), bounds=(lower, upper), max_steps=max_steps, throw=False)
     return Start(
         point=point,
         x=np.asarray(solution.x),
@@ -172,7 +171,7 @@ def _optimize(
 
 def _evaluate_only(objective: Objective, data: Data, point: np.ndarray) -> Start:
     """Every parameter is fixed: there is nothing to search, but a likelihood to report."""
-    value, r, jacobian = objective(point, data)
+    value, r, jacobian = objective(jnp.asarray(point), data)
     status = Status.SUCCESS if np.isfinite(value) else Status.NONFINITE
     return Start(point, point, float(value), np.asarray(r), np.asarray(jacobian), status, 1)
 

@@ -159,10 +159,8 @@ class Objective:
             return jnp.stack(columns, axis=1) + failed
 
         arrays = (g.t0, g.times, g.rows, g.values, g.given)
-        if len(group.members) == 1:  # no loop around a single lane
-            difference = one(*(array[0] for array in arrays))[None]
-        else:
-            difference = jax.vmap(one)(*arrays)
+        alone = len(group.members) == 1  # then no loop around a single lane
+        difference = one(*(array[0] for array in arrays))[None] if alone else jax.vmap(one)(*arrays)
         sigmas = [
             jnp.log(s.evaluate(values)) if isinstance(s, Expression) else jnp.log(g.sigma[j])
             for j, s in enumerate(group.sigmas)
@@ -229,12 +227,12 @@ def compile_problem(problem: Problem) -> tuple[Objective, Data]:
         max_steps=problem.max_steps,
     )
     data = Data(
-        start=np.array([p.start for p in problem.parameters]),
-        initial=np.array([0.0 if isinstance(v, Expression) else v for v in problem.model.initial]),
+        start=jnp.array([p.start for p in problem.parameters]),
+        initial=jnp.array([0.0 if isinstance(v, Expression) else v for v in problem.model.initial]),
         groups=tuple(group_data),
-        least_sigma=1e-9 * np.array([scales[name] for name in sigma_names] or [1.0]),
-        rtol=np.array(problem.rtol),
-        atol=np.array(problem.atol),
+        least_sigma=jnp.array([1e-9 * scales[name] for name in sigma_names] or [0.0]),
+        rtol=jnp.array(problem.rtol),
+        atol=jnp.array(problem.atol),
     )
     return objective, data
 
@@ -259,12 +257,14 @@ def _stack(experiments: list[Experiment], sigma: list[float], given: tuple[str, 
         width = [(0, num_rows - len(array))] + [(0, 0)] * (array.ndim - 1)
         return np.pad(array, width, constant_values=fill)
 
+    values = np.stack([padded_rows(e.values, np.nan) for e in experiments])
+    given_values = [[e.given[name] for name in given] for e in experiments]
     return GroupData(
-        t0=np.array([e.t0 for e in experiments]),
-        times=np.stack([np.pad(times, (0, num_times - len(times)), mode="edge") for times, _ in uniques]),
-        rows=np.stack([padded_rows(rows, 0) for _, rows in uniques]),
-        values=np.stack([padded_rows(np.nan_to_num(e.values, nan=1.0), 1.0) for e in experiments]),
-        measured=np.stack([padded_rows(np.isfinite(e.values), False) for e in experiments]),
-        sigma=np.array(sigma),
-        given=np.array([[e.given[name] for name in given] for e in experiments]).reshape(len(experiments), len(given)),
+        t0=jnp.array([e.t0 for e in experiments]),
+        times=jnp.array([np.pad(times, (0, num_times - len(times)), mode="edge") for times, _ in uniques]),
+        rows=jnp.array([padded_rows(rows, 0) for _, rows in uniques]),
+        values=jnp.array(np.nan_to_num(values, nan=1.0)),
+        measured=jnp.array(np.isfinite(values)),
+        sigma=jnp.array(sigma),
+        given=jnp.array(np.reshape(given_values, (len(experiments), len(given)))),
     )

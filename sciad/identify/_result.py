@@ -1,6 +1,5 @@
 """The answer of a fit: values, errors, intervals, every start; it prints, draws and saves itself."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from os import PathLike
 from typing import TYPE_CHECKING, Literal
@@ -162,7 +161,7 @@ class Fit:
         }
 
     def optima(self) -> list[tuple[float, int]]:
-        """Return (negative log-likelihood, number of starts) of each optimum that converged starts found, best first."""
+        """Return (negative log-likelihood, number of starts) of each optimum that was found, best first."""
         found: list[list[float]] = []
         for value in sorted(s.value for s in self.starts if s.status == Status.SUCCESS):
             if found and value - found[-1][0] <= SAME_OPTIMUM:
@@ -192,7 +191,9 @@ class Fit:
 
 def _wald(value: float, reach: float, scale: str, bounds: tuple[float, float] | None) -> tuple[float, float]:
     with np.errstate(over="ignore"):
-        low, high = (value * np.exp(-reach), value * np.exp(reach)) if scale == "log" else (value - reach, value + reach)
+        low, high = (
+            (value * np.exp(-reach), value * np.exp(reach)) if scale == "log" else (value - reach, value + reach)
+        )
     lower, upper = bounds or (0.0, np.inf)
     if np.isnan(reach):
         return (np.nan, np.nan)

@@ -81,10 +81,7 @@ def load_fit(path: str | PathLike[str]) -> Fit:
         starts=tuple(_start_from_json(start) for start in document["starts"]),
         best=document["best"],
         seed=document["seed"],
-        curves=tuple(
-            Curve(**{key: _array(value) if isinstance(value, list) else value for key, value in curve.items()})
-            for curve in document["curves"]
-        ),
+        curves=tuple(_curve_from_json(curve) for curve in document["curves"]),
     )
 
 
@@ -95,9 +92,13 @@ def _start_to_json(start: Start) -> dict[str, Any]:
 def _start_from_json(start: dict[str, Any]) -> Start:
     arrays = {key: _array(start[key]) for key in ("point", "x", "r")}
     jacobian = _array(start["jacobian"]).reshape(len(arrays["r"]), len(arrays["x"]))
-    return Start(
-        **start | arrays | {"jacobian": jacobian, "status": Status[start["status"]], "value": _number(start["value"])}
-    )
+    fields: dict[str, Any] = start | arrays | {"jacobian": jacobian, "value": _number(start["value"])}
+    return Start(**fields | {"status": Status[start["status"]]})
+
+
+def _curve_from_json(curve: dict[str, Any]) -> Curve:
+    fields: dict[str, Any] = {key: _array(v) if isinstance(v, list) else v for key, v in curve.items()}
+    return Curve(**fields)
 
 
 def _plain(x: Any) -> Any:

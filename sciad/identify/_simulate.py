@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import jax
 import numpy as np
@@ -71,8 +72,8 @@ def simulate(
     with jax.enable_x64(True):
         objective, data = compile_problem(problem)
         g, e = _place(objective, experiment)
-        group = data.groups[g]
-        observed, states = _predict(objective, g, values, data, group.t0[e], np.asarray(times, float), group.given[e])
+        given = np.asarray(data.groups[g].given)[e]
+        observed, states = _predict(objective, g, values, data, chosen.t0, np.asarray(times, float), given)
     if not np.all(np.isfinite(states)):
         raise SolveError(f"experiment {chosen.name!r}: the model cannot be solved at these parameters")
     columns = {"t": np.asarray(times, float)} | dict(zip(problem.model.states, np.asarray(states).T, strict=True))
@@ -86,10 +87,10 @@ def fitted_curves(problem: Problem, objective: Objective, data: Data, values: Ma
     curves = []
     for i, experiment in enumerate(problem.experiments):
         g, e = _place(objective, i)
-        group = data.groups[g]
+        group = jax.tree.map(np.asarray, data.groups[g])
         fine = np.linspace(experiment.t0, experiment.times[-1], _FINE)
         times = np.concatenate([group.times[e], fine])
-        observed = np.asarray(_predict(objective, g, dict(values), data, group.t0[e], times, group.given[e])[0])
+        observed = np.asarray(_predict(objective, g, dict(values), data, experiment.t0, times, group.given[e])[0])
         rows = group.rows[e][: len(experiment.times)]
         for j, (observable, column) in enumerate(experiment.observe.items()):
             measured = np.isfinite(experiment.values[:, j])
@@ -120,7 +121,9 @@ def best_sigmas(objective: Objective, data: Data, curves: list[Curve]) -> dict[s
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _predict(objective: Objective, g: int, values: dict, data: Data, t0: jax.Array, times: jax.Array, given: jax.Array):
+def _predict(
+    objective: Objective, g: int, values: dict[str, Any], data: Data, t0: Any, times: Any, given: Any
+) -> tuple[jax.Array, jax.Array]:
     return objective.predict(objective.groups[g], values, data, t0, times, given)
 
 

@@ -11,7 +11,7 @@ def summary(fit: Fit) -> str:
     lines = [_headline(fit), "", *_table(fit), ""]
     lines += [f"  {key:<26}{value}" for key, value in _figures(fit)]
     notes = _notes(fit)
-    return "\n".join(lines + ([""] + notes if notes else []))
+    return "\n".join(lines + (["", *notes] if notes else []))
 
 
 def _headline(fit: Fit) -> str:
@@ -30,7 +30,9 @@ def _table(fit: Fit) -> list[str]:
         rows.append((name, f"{fit.params[name]:.6g}", error, known, fit.uncertainty.verdicts[name]))
     rows += [(name, f"{fit.params[name]:.6g}", "-", "-", "fixed") for name in fit.fixed]
     widths = [max(len(row[i]) for row in rows) for i in range(5)]
-    text = ["  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    text = [
+        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
     return [text[0], "  " + "-" * (sum(widths) + 8), *text[1:]]
 
 
@@ -64,7 +66,9 @@ def _notes(fit: Fit) -> list[str]:
     if dead:
         notes.append(f"{', '.join(dead)}: not influencing the data; fix it or measure what depends on it.")
     for direction in fit.uncertainty.flat_directions:
-        terms = " ".join(f"{c:+.2f} {'log ' if fit.scales[name] == 'log' else ''}{name}" for name, c in direction.items())
+        terms = " ".join(
+            f"{c:+.2f} {'log ' if fit.scales[name] == 'log' else ''}{name}" for name, c in direction.items()
+        )
         notes.append(f"Flat direction {terms}: along it nothing changes; only a combination is known.")
     poor = [name for name, verdict in verdicts.items() if verdict == "poorly"]
     if poor:

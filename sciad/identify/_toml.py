@@ -1,25 +1,25 @@
 """A problem from a TOML file: the same as a script, for those who do not write one.
 
-    [model]                                   # a Python file's right-hand side ...
-    file = "model.py"
-    rhs = "predator_prey"
-    states = ["hare", "lynx"]
-    initial = { hare = "hare0", lynx = "lynx0" }
+[model]                                   # a Python file's right-hand side ...
+file = "model.py"
+rhs = "predator_prey"
+states = ["hare", "lynx"]
+initial = { hare = "hare0", lynx = "lynx0" }
 
-    [model.equations]                         # ... or equations as text
-    hare = "alpha*hare - beta*hare*lynx"
+[model.equations]                         # ... or equations as text
+hare = "alpha*hare - beta*hare*lynx"
 
-    [parameters]
-    alpha = { start = 0.5, lower = 1e-4, upper = 10, scale = "log" }
+[parameters]
+alpha = { start = 0.5, lower = 1e-4, upper = 10, scale = "log" }
 
-    [[experiments]]
-    data = "lynx_hare.csv"
-    time = "year"
-    observe = { hare = "hare", lynx = "lynx" }
-    noise = { kind = "lognormal", sigma = "estimate" }
+[[experiments]]
+data = "lynx_hare.csv"
+time = "year"
+observe = { hare = "hare", lynx = "lynx" }
+noise = { kind = "lognormal", sigma = "estimate" }
 
-    [fit]
-    starts = 16
+[fit]
+starts = 16
 """
 
 import difflib
@@ -88,7 +88,9 @@ class _Reader:
         self.check_keys("", document, required=("model", "parameters", "experiments"))
         experiments = document["experiments"]
         if not isinstance(experiments, list):
-            raise ValueError(f"{self.at('experiments')}: write [[experiments]] with two brackets, one for each experiment")
+            raise ValueError(
+                f"{self.at('experiments')}: write [[experiments]] with two brackets, one for each experiment"
+            )
         options = {key: self.table(key, document.get(key, {})) for key in ("solver", "fit")}
         for key, table in options.items():
             self.check_keys(key, table)
@@ -108,9 +110,7 @@ class _Reader:
             raise ValueError(f"{self.at('model')}: give either [model.equations] or file and rhs")
         if "equations" in table:
             equations = self.table("model.equations", table["equations"])
-            return Model(
-                equations, table.get("states"), initial=table["initial"], definitions=table.get("definitions")
-            )
+            return Model(equations, table.get("states"), initial=table["initial"], definitions=table.get("definitions"))
         self.check_keys("model", table, required=("rhs", "states"))
         return Model(self.function(table["file"], table["rhs"]), table["states"], initial=table["initial"])
 
@@ -127,7 +127,9 @@ class _Reader:
             raise ValueError(f"{source.name}, line {line}: raised {type(error).__name__}: {first}") from error
         if not callable(namespace.get(name)):
             functions = [k for k, v in namespace.items() if callable(v) and not k.startswith("_")]
-            raise value_error(f"{source.name}: rhs", repr(name), f"one of its functions: {', '.join(functions) or 'none'}")
+            raise value_error(
+                f"{source.name}: rhs", repr(name), f"one of its functions: {', '.join(functions) or 'none'}"
+            )
         return namespace[name]
 
     def experiment(self, table: Mapping[str, Any]) -> Experiment:

@@ -1,4 +1,4 @@
-"""What the data say about each parameter: covariance, what is at a bound, what has no influence, what only acts together.
+"""What the data say about each parameter: errors, bounds reached, no influence, or only a combined one.
 
 All of it follows from the Jacobian of the scoring residuals at the optimum, whose J'J is the Fisher information (Seber
 and Wild, Nonlinear Regression, 1989, section 2.8). Parameters at a bound are left out of it: the errors of the others
@@ -52,7 +52,7 @@ def estimate_uncertainty(
     names = tuple(p.name for p in parameters) + objective.sigma_names
     n, total = len(parameters), len(names)
     covariance = np.full((total, total), np.nan)
-    verdicts = {name: "yes" for name in names}
+    verdicts = dict.fromkeys(names, "yes")
     if problem.num_data <= total and objective.sigma_names:
         return Uncertainty(names, covariance, dict.fromkeys(names, "no degrees of freedom"), ())
 
@@ -75,9 +75,7 @@ def estimate_uncertainty(
         elif np.sqrt(covariance[i, i]) > _POOR * sizes[i]:
             verdicts[p.name] = "poorly"
     _add_sigmas(covariance, n, objective, data)
-    directions = tuple(
-        {names[free[k]]: float(v[k]) for k in np.flatnonzero(np.abs(v) > _INVOLVED)} for v in flat
-    )
+    directions = tuple({names[free[k]]: float(v[k]) for k in np.flatnonzero(np.abs(v) > _INVOLVED)} for v in flat)
     return Uncertainty(names, covariance, verdicts, directions)
 
 
@@ -104,7 +102,7 @@ def _add_sigmas(covariance: np.ndarray, first: int, objective: Objective, data: 
     """Add the profiled sigmas: the information on log sigma is twice its number of measurements, and stands alone."""
     for k in range(len(objective.sigma_names)):
         count = sum(
-            int(g.measured[..., j].sum())
+            int(np.asarray(g.measured)[..., j].sum())
             for group, g in zip(objective.groups, data.groups, strict=True)
             for j, sigma in enumerate(group.sigmas)
             if isinstance(sigma, int) and sigma == k

@@ -23,8 +23,8 @@ class Tolerance(NamedTuple):
 
 def error_norm(error: Array, y: Array, y_end: Array, tolerance: Tolerance) -> Float[Array, ""]:
     """Return the root-mean-square error in units of the tolerance; infinite if anything is not finite."""
-    scale = tolerance.atol + tolerance.rtol * jnp.maximum(jnp.abs(y), jnp.abs(y_end))
-    norm = _rms(error / scale) + 0 * _rms(y_end)  # 0 * inf is NaN: an overflowing state is a failed step, too
+    scale = _scale(jnp.maximum(jnp.abs(y), jnp.abs(y_end)), tolerance)
+    norm = _rms(error / scale) + 0 * jnp.sum(scale)  # 0 * inf is NaN: an overflowing state is a failed step, too
     return jnp.where(jnp.isfinite(norm), norm, jnp.inf)
 
 
@@ -57,19 +57,24 @@ def first_step(f: VectorField, t: Array, y: Array, f0: Array, span: Array, toler
 
     After Hairer, Norsett, Wanner, section II.4, but with every quantity relative to the solution's own rates, so that
     no absolute time enters; where the solution starts at rest the interval's length is all there is to go by.
+    Time is measured in units of `span` here: in seconds, squares of rates overflow for the shortest of spans.
     """
-    scale = tolerance.atol + tolerance.rtol * jnp.abs(y)
-    size, speed = _rms(y / scale), _rms(f0 / scale)
+    scale, span_y = _scale(jnp.abs(y), tolerance), span.astype(y.dtype)
+    size, speed = _rms(y / scale), _rms(span_y * f0 / scale)
     rate = speed / size
-    probe = jnp.where((rate > 0) & jnp.isfinite(rate), 0.01 / rate, 1e-3 * span)
-    probe = jnp.minimum(probe, 1e-3 * span).astype(t.dtype)
-    f1 = f(t + probe, y + probe.astype(y.dtype) * f0)
-    bend = _rms((f1 - f0) / scale) / probe
+    probe = jnp.where((rate > 0) & jnp.isfinite(rate), jnp.minimum(0.01 / rate, 1e-3), 1e-3)
+    f1 = f(t + probe.astype(t.dtype) * span, y + probe.astype(y.dtype) * span_y * f0)
+    bend = _rms(span_y * (f1 - f0) / scale) / probe
     rate = jnp.maximum(bend / speed, rate)
     # a local error of about speed * h * (rate * h)^order is allowed to be a hundredth of the tolerance
     h = jnp.exp((jnp.log(0.01 / speed) - order * jnp.log(rate)) / (order + 1))
     h = jnp.where(jnp.isfinite(h) & (h > 0), jnp.minimum(h, 100 * probe), probe)
-    return jnp.minimum(h, span).astype(t.dtype)
+    return jnp.minimum(h, 1.0).astype(t.dtype) * span
+
+
+def _scale(size: Array, tolerance: Tolerance) -> Array:
+    """Return the error allowed for states of that size; never 0, so that an exact zero state has no 0/0."""
+    return tolerance.atol + tolerance.rtol * size + float(jnp.finfo(size.dtype).tiny)
 
 
 def _rms(x: Array) -> Array:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree
 
-from sciad.core import hoist, value_error
+from sciad.core import hoist, merge, split_numbers, value_error
 
 _FEW_OPERATIONS = 48
 
@@ -34,12 +34,12 @@ def make_field(
     direction: Array,
 ) -> Field:
     """Trace the user's f(t, y, args) once and turn all it depends on into explicit inputs."""
-    leaves, treedef = jax.tree.flatten(args)
-    numbers = [jnp.asarray(leaf) for leaf in leaves]
+    numbers, rest = split_numbers(args)
+    numbers = [jnp.asarray(number) for number in numbers]
 
     def flat_f(t: Array, y: Array, numbers: list[Array]) -> Array:
         y_tree = unravel(y)
-        dy = f(t, y_tree, jax.tree.unflatten(treedef, numbers))
+        dy = f(t, y_tree, merge(numbers, rest))
         _check_derivative(dy, y_tree)
         return ravel_pytree(dy)[0].astype(y.dtype)
 

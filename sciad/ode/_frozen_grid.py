@@ -93,8 +93,9 @@ def record_grid(problem: Problem, inputs: Inputs) -> tuple[Trajectory, Grid]:
         trajectory, grid = record_grid(problem, inputs)
         u = _Tangent(instantiate(dot.y0, inputs.y0), instantiate(dot.p, inputs.p))
         context = _context(inputs, grid)
+        # a sweep for each, but who reads only one of the two pays for one
         ys_dot = _tangent_of_grid(problem, context, u)
-        saved_dot = _saved_from_grid(problem, context, ys_dot, u.p)
+        saved_dot = _tangent_of_saved(problem, context, u)
         zero, zero_grid = _zero_tangent((trajectory, grid))
         return (trajectory, grid), (zero._replace(saved=saved_dot), zero_grid._replace(ys=ys_dot))
 
@@ -156,11 +157,11 @@ def _tangent_of_saved(problem: Problem, context: _Context, u: _Tangent) -> Array
 
 
 def _forward_sweep(problem: Problem, context: _Context, u: _Tangent) -> Array:
-    """Return L u: carry the tangent from step to step and read it off at the save times."""
+    """Return L u: carry the tangent from step to step and read it off at the save times; NaN where it did not come."""
     grid, t_save, p, q = context
     num_saved = t_save.shape[0]
     at_start = t_save <= grid.ts[0]
-    saved_dot = jnp.where(at_start[:, None], u.y0, 0.0)
+    saved_dot = jnp.where(at_start[:, None], u.y0, jnp.nan)
 
     def body(s: Any) -> Any:
         i, y_dot, saved_dot, j = s
@@ -272,12 +273,9 @@ def _steps_in_blocks(problem: Problem, context: _Context, ys_dot: Array, p_dot: 
     padded = jnp.pad(ys_dot, ((0, padding), (0, 0))).reshape(num_blocks, _BLOCK, n)
 
     def one_step(i: Array, y_dot: Array) -> Array:
-        i_safe = jnp.minimum(i, capacity - 1)
-        end = _end_at(problem, grid, q, i_safe)
-        y = grid.ys[i_safe]
         inside = i < grid.num_steps
-        # beyond the last step there is no state to evaluate f at; the first one serves, and its share is left out
-        y_end_dot = jax.jvp(end, (jnp.where(inside, y, grid.ys[0]), p), (y_dot, p_dot))[1]
+        i = jnp.where(inside, i, 0)  # beyond the last step there is none to evaluate f in: do the first, and drop it
+        y_end_dot = jax.jvp(_end_at(problem, grid, q, i), (grid.ys[i], p), (y_dot, p_dot))[1]
         return jnp.where(inside, y_end_dot, 0.0)
 
     def one_block(k: Array, block: Array) -> Array:

@@ -20,7 +20,10 @@ _PROGRESS_EVERY = 256
 
 
 class Grid(NamedTuple):
-    """The accepted steps: step i goes from (ts[i], ys[i]) over hs[i]; entries from `num_steps` on are meaningless."""
+    """The accepted steps: step i goes from (ts[i], ys[i]) over hs[i].
+
+    Beyond the last step ts is the start, hs and ys are zero: right-hand sides may be evaluated there at any time.
+    """
 
     ts: Float[Array, "capacity+1"]
     hs: Float[Array, "capacity+1"]
@@ -84,11 +87,12 @@ def integrate(
         saved, num_saved = _save(method, step.dense, s, t, h, t_save, accepted)
         pick = lambda new, old: jnp.where(accepted, new, old)
         h_next = (h * factor).astype(h.dtype)
-        too_small = ~accepted & (h_next <= _smallest_step(s.t, t_end - t0))
+        smallest = _smallest_step(s.t, t_end - t0)
+        too_small = ~accepted & (h_next <= smallest)
         state = _State(
             t=pick(t, s.t),
             y=pick(step.y, s.y),
-            h=h_next,
+            h=pick(jnp.maximum(h_next, smallest), h_next),  # an accepted step must move time
             carry=jax.tree.map(pick, step.carry, s.carry),
             log_error=log_error,
             tries=s.tries + 1,
@@ -130,13 +134,15 @@ def _initial_state(
 ) -> _State:
     span = t_save[-1] - t0
     h = first_step(field, t0, y0, field(t0, y0), span, tolerance, method.order)
+    h = jnp.maximum(h, _smallest_step(t0, span))
     at_start = t_save <= t0
     zero = jnp.zeros((), jnp.int32)
     carry = method.init(field, t0, y0)
-    finite = jnp.isfinite(sum((jnp.sum(leaf) for leaf in jax.tree.leaves(carry)), jnp.sum(y0)))
+    defined = jnp.all(jnp.array([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(carry)]))
+    finite = jnp.all(jnp.isfinite(y0)) & (defined | (span == 0))
     capacity = max_steps + 1
     grid = Grid(
-        ts=jnp.zeros(capacity, t0.dtype).at[0].set(t0),
+        ts=jnp.full(capacity, t0),
         hs=jnp.zeros(capacity, t0.dtype),
         ys=jnp.zeros((capacity, y0.shape[0]), y0.dtype).at[0].set(y0),
         num_steps=zero,
@@ -149,7 +155,7 @@ def _initial_state(
         log_error=jnp.zeros((), jnp.finfo(y0.dtype).dtype),
         tries=zero,
         accepted=zero,
-        status=jnp.where(finite | (span == 0), Status.SUCCESS, Status.NONFINITE).astype(jnp.int32),
+        status=jnp.where(finite, Status.SUCCESS, Status.NONFINITE).astype(jnp.int32),
         saved=jnp.where(at_start[:, None], y0, jnp.nan),
         num_saved=jnp.sum(at_start, dtype=jnp.int32),
         grid=grid if record else None,
@@ -188,7 +194,7 @@ def _record(grid: Grid | None, s: _State, h: Array, t: Array, y: Array) -> Grid 
     end = i + moved
     return Grid(
         ts=lax.dynamic_update_index_in_dim(grid.ts, t, end, 0),
-        hs=lax.dynamic_update_index_in_dim(grid.hs, h, i, 0),
+        hs=lax.dynamic_update_index_in_dim(grid.hs, jnp.where(moved, h, 0.0), i, 0),
         ys=lax.dynamic_update_index_in_dim(grid.ys, y, end, 0),
         num_steps=end,
     )

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PyTree
 from sciad.core import Solution, Status
 from sciad.ode._loop import Grid, fraction
 from sciad.ode._method import Method, advance
-from sciad.ode._time import carry_along
+from sciad.ode._time import carry_reached
 
 
 class DenseOutput(eqx.Module):
@@ -28,22 +28,29 @@ class DenseOutput(eqx.Module):
     def __call__(self, t: Float[Array, "..."]) -> PyTree:
         """Return the state at `t` (any shape, its axes first); NaN where the solve did not come."""
         t = jnp.asarray(t, self.grid.ts.dtype)
-        flat = jax.vmap(self._at)(t.ravel() * self.direction)
-        states = jax.vmap(self.unravel)(flat)
-        return jax.tree.map(lambda leaf: leaf.reshape(t.shape + leaf.shape[1:]), states)
+        return _interpolate(self, t)
 
     def _at(self, tau: Array) -> Array:
-        grid, tau_0 = self.grid, jax.lax.stop_gradient(tau)
+        grid = self.grid
         steps = jnp.arange(grid.ts.shape[0])
-        started = jnp.sum((steps <= grid.num_steps) & (grid.ts < tau_0))
+        started = jnp.sum((steps <= grid.num_steps) & (grid.ts < tau))
         i = jnp.clip(started - 1, 0, jnp.maximum(grid.num_steps - 1, 0))
-        field = lambda t, y: self.f(t, y, self.p, self.q)
-        h = jnp.where(grid.num_steps > 0, grid.hs[i], 1.0)
-        _, dense = advance(self.method, field, grid.ts[i], grid.ys[i], h)
-        y = self.method.interpolate(dense, fraction(tau_0, grid.ts[i], h, grid.ts[i + 1]))
-        y = jnp.where(tau_0 == grid.ts[0], grid.ys[0], y)
-        inside = (tau_0 >= grid.ts[0]) & (tau_0 <= grid.ts[grid.num_steps])
-        return carry_along(self.f, jnp.where(inside, y, jnp.nan), tau, self.p, self.q)
+        t_end = grid.ts[i + 1]
+        field = lambda t, y: self.f(jnp.minimum(t, t_end), y, self.p, self.q)
+        _, dense = advance(self.method, field, grid.ts[i], grid.ys[i], grid.hs[i])
+        y = self.method.interpolate(dense, fraction(tau, grid.ts[i], grid.hs[i], t_end))
+        return jnp.where(tau == grid.ts[0], grid.ys[0], y)
+
+
+@jax.jit
+def _interpolate(output: DenseOutput, t: Array) -> PyTree:
+    grid, taus = output.grid, t.ravel() * output.direction
+    times = jax.lax.stop_gradient(taus)
+    inside = (times >= grid.ts[0]) & (times <= grid.ts[grid.num_steps])
+    flat = jnp.where(inside[:, None], jax.vmap(output._at)(times), jnp.nan)
+    flat = carry_reached(output.f, flat, taus, output.p, output.q, inside, (grid.ys[0], grid.ts[0]))
+    states = jax.vmap(output.unravel)(flat)
+    return jax.tree.map(lambda leaf: leaf.reshape(t.shape + leaf.shape[1:]), states)
 
 
 class ODESolution(Solution):

@@ -15,6 +15,7 @@ from jax import lax
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from sciad.core import (
+    NUMBERS,
     Progress,
     Status,
     default_tolerances,
@@ -31,7 +32,7 @@ from sciad.ode._field import make_field
 from sciad.ode._frozen_grid import Inputs, Problem, record_grid, solve_on_grid
 from sciad.ode._method import Method
 from sciad.ode._solution import DenseOutput, ODESolution
-from sciad.ode._time import carry_along
+from sciad.ode._time import carry_along, carry_reached
 from sciad.ode._tsit5 import Tsit5
 
 
@@ -110,6 +111,7 @@ def solve(
     >>> print(solution.ys.round(3))
     [1.    0.368 0.135]
     """
+    ts = jnp.asarray(ts) if isinstance(ts, list | tuple) else ts  # such as [0.0, T] with a traced T
     _check_call(f, y0, ts, t0, method, rtol, atol, max_steps)
     f_arrays, f_rest = split_numbers(f, scalars=False)
     args_numbers, args_rest = split_numbers(args)
@@ -155,9 +157,10 @@ def _solve(
         trajectory, dense_output = solve_on_grid(problem, inputs), None
 
     saved = trajectory.saved[jnp.argsort(order)]
-    saved = jax.vmap(lambda y, t: carry_along(field.f, y, t, field.p, field.q))(saved, direction * ts)
+    reached = direction * times <= trajectory.stats["t"]
+    saved = carry_reached(field.f, saved, direction * ts, field.p, field.q, reached, (y_start, direction * start))
     valid = jnp.all(direction * times >= direction * start) & jnp.all(jnp.isfinite(times)) & _are_valid(tolerance)
-    saved = jnp.where(valid, saved, jnp.nan)
+    saved = saved * jnp.where(valid, 1.0, jnp.nan).astype(saved.dtype)  # a product: the derivatives are NaN, too
     stats = trajectory.stats | {"t": direction * trajectory.stats["t"], "rtol": tolerance.rtol, "atol": tolerance.atol}
     return ODESolution(
         status=jnp.where(valid, trajectory.status, Status.INVALID_INPUT).astype(jnp.int32),
@@ -172,10 +175,14 @@ def _tolerance(y0_flat: Array, y0: PyTree, rtol: Any, atol: Any) -> Tolerance:
     default = default_tolerances(y0_flat.dtype)
     real = jnp.finfo(y0_flat.dtype).dtype
     rtol = jnp.asarray(default.rtol if rtol is None else rtol, real)
-    if atol is None or jnp.ndim(atol) == 0:
+    if atol is None or _is_scalar(atol):
         return Tolerance(rtol, jnp.asarray(default.atol if atol is None else atol, real))
     spread = jax.tree.map(lambda a, y: jnp.broadcast_to(jnp.asarray(a, float), jnp.shape(y)), atol, y0)
     return Tolerance(rtol, flatten_state(spread)[0].astype(real))
+
+
+def _is_scalar(tree: PyTree) -> bool:
+    return jax.tree.structure(tree) == jax.tree.structure(0) and jnp.ndim(tree) == 0
 
 
 def _are_valid(tolerance: Tolerance) -> Array:
@@ -194,18 +201,46 @@ def _check_call(f: Any, y0: Any, ts: Any, t0: Any, method: Any, rtol: Any, atol:
         raise type_error("ode.solve: f", type(f).__name__, "a function f(t, y, args)")
     if method is not None and not isinstance(method, Method):
         raise type_error("ode.solve: method", repr(method), "a method object such as ode.Tsit5()")
-    if not jax.tree.leaves(y0):
+    for name, tree in (("y0", y0), ("ts", ts), ("t0", t0), ("rtol", rtol), ("atol", atol)):
+        _check_numbers(name, tree, real=name != "y0")
+    if not sum(np.size(leaf) for leaf in jax.tree.leaves(y0)):
         raise value_error("ode.solve: y0", repr(y0), "at least one number")
     if np.ndim(ts) != 1 or np.shape(ts)[0] == 0:
         raise value_error("ode.solve: ts", f"shape {np.shape(ts)}", "a 1-D array with at least one time")
     if max_steps < 1:
         raise value_error("ode.solve: max_steps", max_steps, "at least 1")
-    for name, value in (("rtol", rtol), ("atol", atol)):
-        if any(not is_traced(v) and not np.all(np.asarray(v) >= 0) for v in jax.tree.leaves(value)):
-            raise value_error(f"ode.solve: {name}", value, "a positive number", "leave it out for the default")
+    for name, value in (("t0", t0), ("rtol", rtol)):
+        if value is not None and not _is_scalar(value):
+            raise value_error(f"ode.solve: {name}", value, "one number")
+    _check_tolerance(rtol, atol, y0)
     if not is_traced(ts) and not is_traced(t0):
         times, start = np.asarray(ts), np.asarray(ts)[0] if t0 is None else np.asarray(t0)
         if not (np.all(np.isfinite(times)) and np.isfinite(start)):
             raise value_error("ode.solve: ts and t0", f"{times} and {start}", "finite times")
         if np.any(times < start) and np.any(times > start):
             raise value_error("ode.solve: ts", "times on both sides of t0", "one side", "solve once for each side")
+
+
+def _check_numbers(name: str, tree: Any, real: bool) -> None:
+    for leaf in jax.tree.leaves(tree):
+        if not isinstance(leaf, NUMBERS):
+            raise type_error(f"ode.solve: {name}", repr(leaf), "numbers")
+        if real and jnp.iscomplexobj(leaf):
+            raise type_error(f"ode.solve: {name}", "complex numbers", "real ones")
+
+
+def _check_tolerance(rtol: Any, atol: Any, y0: Any) -> None:
+    for name, value in (("rtol", rtol), ("atol", atol)):
+        if any(not is_traced(v) and not np.all(np.asarray(v) >= 0) for v in jax.tree.leaves(value)):
+            raise value_error(f"ode.solve: {name}", value, "a positive number", "leave it out for the default")
+    if not is_traced(rtol) and rtol == 0 and any(not is_traced(a) and np.any(a == 0) for a in jax.tree.leaves(atol)):
+        raise value_error("ode.solve: rtol and atol", "zero for both", "one of them positive")
+    if atol is None or _is_scalar(atol):
+        return
+    mend = "give one number for all, or the structure of y0 with a number or an array at each leaf"
+    got, expected = jax.tree.structure(atol), jax.tree.structure(y0)
+    if got != expected:
+        raise value_error("ode.solve: atol", got, f"the structure of y0, {expected}", mend)
+    for a, y in zip(jax.tree.leaves(atol), jax.tree.leaves(y0), strict=True):
+        if np.ndim(a) and np.shape(a) != np.shape(y):
+            raise value_error("ode.solve: atol", f"shape {np.shape(a)}", f"the shape of y0, {np.shape(y)}", mend)

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, PyTree
 
@@ -21,12 +22,12 @@ def carry_along(
 ) -> PyTree:
     """Return `y` unchanged, as a function of `t` that moves with dy/dt = f(t, y, p, q).
 
-    `f` closes over no traced value; p is differentiated, q is not.
+    `f` closes over no traced value; p is differentiated, q is not. For many times at once, `f` is vectorised: t has
+    their axis, and y has it first.
     """
 
     @jax.custom_jvp
     def carried(y: PyTree, t: Array, p: PyTree, q: PyTree) -> PyTree:
-        del t, p, q
         return y
 
     @partial(carried.defjvp, symbolic_zeros=True)
@@ -38,9 +39,29 @@ def carry_along(
         if isinstance(tangents[1], SymbolicZero):
             return out, y_dot
         speed = f(t, out, p, q)
-        return out, jax.tree.map(lambda dot, v: dot + v * t_dot.astype(v.dtype), y_dot, speed)
+        return out, jax.tree.map(lambda dot, v: dot + v * _like(t_dot, v), y_dot, speed)
 
     return carried(y, t, p, q)
+
+
+def carry_reached(
+    f: Callable[[Array, Array, PyTree, PyTree], Array],
+    ys: Array,
+    ts: Array,
+    p: PyTree,
+    q: PyTree,
+    reached: Array,
+    start: tuple[Array, Array],
+) -> Array:
+    """Carry the states `ys` along from their times `ts` where these were `reached`; leave the others as they are.
+
+    `start` is a state and a time at which `f` is sure to be defined: it stands in for the others.
+    """
+    y_start, t_start = start
+    y_safe = jnp.where(reached[:, None], ys, lax.stop_gradient(y_start))
+    t_safe = jnp.where(reached, ts, t_start)
+    moved = carry_along(jax.vmap(f, (0, 0, None, None)), y_safe, t_safe, p, q)
+    return jnp.where(reached[:, None], moved, ys)
 
 
 def instantiate(tangent: PyTree, primal: PyTree) -> PyTree:
@@ -50,6 +71,11 @@ def instantiate(tangent: PyTree, primal: PyTree) -> PyTree:
         return jnp.zeros_like(leaf) if isinstance(dot, SymbolicZero) else dot
 
     return jax.tree.map(one, tangent, primal, is_leaf=lambda x: isinstance(x, SymbolicZero))
+
+
+def _like(t: Array, y: Array) -> Array:
+    """Return times in the dtype of the states `y`, with the axes they lack."""
+    return t.astype(y.dtype).reshape(t.shape + (1,) * (y.ndim - t.ndim))
 
 
 def _tangent_carrier(f: Callable[..., PyTree]) -> LinearSystem:
@@ -64,10 +90,9 @@ def _tangent_carrier(f: Callable[..., PyTree]) -> LinearSystem:
         (y, t, p, q), (y_dot, p_dot) = context, x
         change = jax.jvp(lambda y, p: f(t, y, p, q), (y, p), (y_dot, p_dot))[1]
         elapsed = _elapsed(t)
-        return jax.tree.map(lambda dot, c: dot - elapsed.astype(c.dtype) * c, y_dot, change), p_dot
+        return jax.tree.map(lambda dot, c: dot - _like(elapsed, c) * c, y_dot, change), p_dot
 
     def unchanged(context: Any, b: Any) -> Any:
-        del context
         return b
 
     return LinearSystem(residual, unchanged, unchanged)
