@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+_FIGURES = (".png", ".pdf", ".svg")
+
 
 def fit(
     problem: Annotated[Path, typer.Argument(help="The problem as a TOML file: model, parameters, experiments.")],
@@ -21,6 +23,8 @@ def fit(
     from sciad import identify
     from sciad.cli._progress import progress_bar
 
+    if Path(figure).suffix.lower() not in _FIGURES:
+        raise ValueError(f"--figure: got {figure!r}, expected a name that ends in {', '.join(_FIGURES)}")
     loaded = identify.load_problem(problem)
     with progress_bar(quiet) as report:
         result = identify.fit(loaded, starts=starts, seed=seed, throw=False, progress=report)

@@ -124,6 +124,11 @@ def _check_rhs(problem: Problem) -> None:
             raise ValueError(str(error)) from None
         where = _last_line_of(problem.model.rhs, error)
         text = str(error).splitlines()[0] if str(error) else ""
+        if isinstance(error, jax.errors.JAXTypeError):
+            raise ValueError(
+                f"model {where}: got a decision on the value of t, y or p, expected array operations, since JAX traces "
+                "the model; use jnp.where in place of if, and jnp in place of math and numpy"
+            ) from error
         raise ValueError(f"model {where} raised {type(error).__name__}: {text}") from error
     if isinstance(out, list | tuple):
         raise value_error("model: the derivatives", f"a {type(out).__name__}", "one array", "return jnp.stack([...])")

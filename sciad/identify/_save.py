@@ -90,10 +90,12 @@ def _start_to_json(start: Start) -> dict[str, Any]:
 
 
 def _start_from_json(start: dict[str, Any]) -> Start:
-    arrays = {key: _array(start[key]) for key in ("point", "x", "r")}
-    jacobian = _array(start["jacobian"]).reshape(len(arrays["r"]), len(arrays["x"]))
-    fields: dict[str, Any] = start | arrays | {"jacobian": jacobian, "value": _number(start["value"])}
-    return Start(**fields | {"status": Status[start["status"]]})
+    fields: dict[str, Any] = dict(start)
+    for key in ("point", "x", "r"):
+        fields[key] = _array(start[key])
+    fields["jacobian"] = _array(start["jacobian"]).reshape(len(start["r"]), len(start["x"]))
+    fields["value"], fields["status"] = _number(start["value"]), Status[start["status"]]
+    return Start(**fields)
 
 
 def _curve_from_json(curve: dict[str, Any]) -> Curve:
