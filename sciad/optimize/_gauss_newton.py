@@ -34,6 +34,7 @@ def gauss_newton(
     args: tuple[Any, ...] = (),
     *,
     bounds: tuple[Any, Any] | None = None,
+    has_aux: bool = False,
     method: LevenbergMarquardt | None = None,
     rtol: float | None = None,
     atol: float = 0.0,
@@ -59,6 +60,8 @@ def gauss_newton(
         Further arguments: pytrees whose numbers may change without compiling again.
     bounds : pair, optional
         (lower, upper), each a number, None or an (n,) array; equal bounds fix a variable.
+    has_aux : bool
+        `evaluate` returns `((value, r, J), aux)`; `aux`, any pytree of arrays, comes back as computed at `x`.
     method : LevenbergMarquardt, optional
         Holds the radius of the first trust region.
     rtol, atol : float
@@ -77,7 +80,7 @@ def gauss_newton(
     Returns
     -------
     OptimizeSolution
-        With `x`, `fun` (r), `jac` (J), `cost` (value), `grad`, `active`, `status` and `stats`.
+        With `x`, `fun` (r), `jac` (J), `cost` (value), `grad`, `active`, `aux`, `status` and `stats`.
 
     Raises
     ------
@@ -92,11 +95,12 @@ def gauss_newton(
     `cosine = sqrt(|r|^2 - |J p + r|^2) / |r|`, which without bounds is the cosine of the angle between the residuals
     and the columns of the Jacobian. The status is
 
-    - SUCCESS where `cosine <= gtol` (a first-order point, whatever the units of x and r: the optimum is then about
-      `gtol sqrt(m - n)` standard errors away), or `|p| <= rtol |x| + atol` for every variable and `p` is at least a
-      tenth shorter than the last step, or the residuals are zero to within rounding, `|r| <= 10 eps | |J| |x| |`;
-    - SUCCESS also where no further step lowers the objective (60 trials, 6 near an optimum, or a step below
-      `eps^(3/4) |x|`, all refused) and one of these tests holds with tolerances `eps^(-1/4)` times as large (8192 in
+    - SUCCESS where one of three tests holds: `cosine <= gtol` (a first-order point, whatever the units of x and r: the
+      optimum is then about `gtol sqrt(m - n)` standard errors away); or `|p| <= rtol |x| + atol` for every variable,
+      and `p` is at least a tenth shorter than the last step; or `|r| <= 10 eps | |J| |x| |`, residuals that are zero to
+      within the rounding of x;
+    - SUCCESS also where no further step lowers the objective (60 trials in a row refused, 6 near an optimum, or one
+      below `eps^(3/4) |x|`) and one of the tests holds with its right side `eps^(-1/4)` times as large (8192 in
       float64, 54 in float32): rounding, or noise of a solver inside, hides the rest;
     - STALLED where no further step lowers it and they do not hold; MAX_STEPS after `max_steps` trials;
     - NONFINITE where the start is not finite; INVALID_INPUT for traced bounds that are crossed or leave out the start.
@@ -136,9 +140,15 @@ def gauss_newton(
     if np.shape(x0) != flat.shape:
         raise value_error("x0", f"shape {np.shape(x0)}", "one axis, (n,)")
     options = read_options(flat, method, rtol, atol, gtol, max_steps)
-    point, shared = run(_Given(evaluate), flat, args, read_bounds(bounds, flat, flat), *options, progress)
+    point, shared = run(_Given(evaluate, has_aux), flat, args, read_bounds(bounds, flat, flat), *options, progress)
     solution = OptimizeSolution(
-        x=point.x, fun=point.r, jac=point.J, names=flat_names(flat), active=shared["stats"]["at_bound"], **shared
+        x=point.x,
+        fun=point.r,
+        jac=point.J,
+        names=flat_names(flat),
+        active=shared["stats"]["at_bound"],
+        aux=point.extra,
+        **shared,
     )
     return finish(solution, throw)
 
@@ -147,16 +157,19 @@ class _Given(eqx.Module):
     """The caller's `evaluate`, checked and brought to one dtype."""
 
     evaluate: Any
+    has_aux: bool = eqx.field(static=True)
 
     def __call__(self, x: Array, *args: Any) -> Point:
-        value, r, J = (jnp.asarray(part) for part in self.evaluate(x, *args))
+        out = self.evaluate(x, *args)
+        parts, aux = out if self.has_aux else (out, None)
+        value, r, J = (jnp.asarray(part) for part in parts)
         for name, part in (("value", value), ("r", r), ("J", J)):
             if jnp.iscomplexobj(part):
                 raise type_error(f"{name} of evaluate", "complex numbers", "real ones")
         if value.shape != () or r.ndim != 1 or J.shape != (r.size, x.size):
             got = f"shapes {value.shape}, {r.shape}, {J.shape}"
             raise value_error("evaluate", got, f"(), (m,), (m, {x.size}) for value, r, J")
-        return Point(x, value.astype(x.dtype), r.astype(x.dtype), J.astype(x.dtype), ())
+        return Point(x, value.astype(x.dtype), r.astype(x.dtype), J.astype(x.dtype), aux)
 
 
 def read_options(

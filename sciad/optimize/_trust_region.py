@@ -184,16 +184,17 @@ def _propose(state: State, lower: Array, upper: Array) -> State:
 
 def _status(state: State, tried: Array, tolerances: Tolerances) -> Array:
     """Apply the tests of convergence, and name the ways to end without them; `gauss_newton` documents both."""
-    x, full = state.point.x, state.model.full
+    x, full, size = state.point.x, state.model.full, jnp.linalg.norm(state.point.r)
     eps = jnp.finfo(x.dtype).eps
-    step_size = jnp.abs(full)
     allowed = tolerances.rtol * jnp.abs(x) + tolerances.atol
     contracting = (state.num_accepted > 0) & (jnp.linalg.norm(full * state.scale) <= 0.9 * state.last_step)
-    converged = (state.model.cosine <= tolerances.gtol) | (jnp.all(step_size <= allowed) & contracting)
-    converged |= jnp.linalg.norm(state.point.r) <= 10 * state.model.rounding
 
-    loose = eps**-0.25
-    nearly = (state.model.cosine <= loose * tolerances.gtol) | jnp.all(step_size <= loose * allowed)
+    def at_optimum(factor: float) -> Array:
+        orthogonal = state.model.cosine <= factor * tolerances.gtol
+        zero = size <= factor * 10 * state.model.rounding
+        return orthogonal | zero | jnp.all(jnp.abs(full) <= factor * allowed) & (contracting | (factor > 1))
+
+    converged, nearly = at_optimum(1.0), at_optimum(float(eps) ** -0.25)
     vanished = jnp.all(jnp.abs(tried - x) <= eps**0.75 * jnp.abs(x))
     patience = jnp.where(nearly, 6, 60)
     stuck = (state.num_refused > 0) & (vanished | (state.num_refused >= patience))

@@ -74,7 +74,9 @@ def _residuals(b, x, y, *, model):
     return model(b, x) - y
 
 
-RESIDUALS = {name: partial(_residuals, model=model) for name, model in MODELS.items()}
+# one function a model, so that problems of one model and size share a compiled program
+_BY_MODEL = {model: partial(_residuals, model=model) for model in MODELS.values()}
+RESIDUALS = {name: _BY_MODEL[model] for name, model in MODELS.items()}
 
 
 def _read(path):

@@ -55,7 +55,7 @@ def test_closing_over_traced_values():
 STARTS = np.array([[1.0, 1.0, 0.1], [np.inf, 1.0, 0.1], [30.0, 5.0, 3.0], [1.0, -400.0, 0.0], [0.1, 0.1, 0.1]])
 
 
-@pytest.mark.parametrize("options", [{}, {"scale": ["log", "linear", "linear"]}, {"loss": "soft_l1", "f_scale": 0.01}])
+@pytest.mark.parametrize("options", [{}, {"scale": ["log", "linear", "linear"], "loss": "soft_l1", "f_scale": 0.01}])
 def test_lanes_equal_their_solo_runs_bit_for_bit(options):
     """One start is infinite, one overflows: they fail, and leave the others alone."""
 
