@@ -1,4 +1,6 @@
-"""Batches of loops, lane after lane: each lane of a `vmap` keeps its own steps and equals its solo run bit for bit.
+"""Batches of loops, lane after lane: each lane of a `vmap` keeps its own steps and equals its solo run.
+
+Bit for bit, even, except that XLA may compile, and round, otherwise where lanes share inputs.
 
 In lockstep every lane waits for the slowest, and a loop that was one kernel becomes many. Measured on CPU for small
 solves: 2 to 6 times slower than one lane after the other inside the same compiled program.

@@ -65,7 +65,9 @@ def hoist(fun: Callable[..., Any], *examples: Any) -> Hoisted:
     out_tree = jax.tree.structure(out_shape)
 
     def call(consts: list[Array], *args: Any) -> Any:
-        outs = jaxpr_as_fun(ClosedJaxpr(closed.jaxpr, consts))(*jax.tree.leaves(args))
+        leaves = jax.tree.leaves(args)
+        assert all(jnp.shape(x) == aval.shape for x, aval in zip(leaves, closed.in_avals, strict=True))
+        outs = jaxpr_as_fun(ClosedJaxpr(closed.jaxpr, consts))(*leaves)
         return jax.tree.unflatten(out_tree, outs)
 
     return Hoisted(call, closed.consts, len(closed.jaxpr.eqns))

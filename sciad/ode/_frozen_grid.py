@@ -191,7 +191,7 @@ def _adjoint_sweep(problem: Problem, context: _Context, saved_bar: Array) -> _Ta
     num_reached = jnp.sum(t_save <= grid.ts[grid.num_steps], dtype=jnp.int32)
     # A save time that was not reached has the value NaN; a loss that uses it gets a NaN gradient, not a wrong one.
     unreached = (jnp.arange(num_saved) >= num_reached)[:, None] & (saved_bar != 0)
-    poison = jnp.sum(jnp.where(unreached, jnp.nan, 0.0)).astype(saved_bar.dtype)
+    poison = jnp.sum(jnp.where(unreached, jnp.nan, 0.0))
 
     def body(s: Any) -> Any:
         i, y_bar, p_bar, j = s
@@ -211,8 +211,8 @@ def _adjoint_sweep(problem: Problem, context: _Context, saved_bar: Array) -> _Ta
         y_bar, p_share = pull_back((y_bar, dense_bar))
         return i - 1, y_bar, jax.tree.map(jnp.add, p_bar, p_share), j
 
-    zero_p = jax.tree.map(lambda leaf: jnp.zeros_like(leaf) + poison.astype(leaf.dtype), p)
-    start = (grid.num_steps - 1, jnp.zeros_like(grid.ys[0]) + poison, zero_p, num_reached)
+    zero_y, zero_p = jax.tree.map(lambda leaf: jnp.zeros_like(leaf) + poison.astype(leaf.dtype), (grid.ys[0], p))
+    start = (grid.num_steps - 1, zero_y, zero_p, num_reached)
     _, y_bar, p_bar, _ = lax.while_loop(lambda s: s[0] >= 0, body, start)
     at_start = t_save <= grid.ts[0]
     return _Tangent(y_bar + jnp.sum(jnp.where(at_start[:, None], saved_bar, 0.0), axis=0), p_bar)

@@ -78,12 +78,12 @@ def integrate(
     def body(s: _State) -> _State:
         left = t_end - s.t
         last = s.h >= left * (1 - 1e-3)  # a remainder of a thousandth of a step is not worth a step
-        h = jnp.where(last, left, s.h)
+        t = jnp.where(last, t_end, s.t + s.h)
+        h = t - s.t  # not s.h: the step that time really makes, which rounding changes far from t = 0
         step = method.step(field, s.t, s.y, h, s.carry)
         factor, accepted, log_error = step_factor(
             error_norm(step.error, s.y, step.y, tolerance), s.log_error, method.order
         )
-        t = jnp.where(last, t_end, s.t + h)
         saved, num_saved = _save(method, step.dense, s, t, h, t_save, accepted)
         pick = lambda new, old: jnp.where(accepted, new, old)
         h_next = (h * factor).astype(h.dtype)

@@ -233,7 +233,8 @@ def _check_tolerance(rtol: Any, atol: Any, y0: Any) -> None:
     for name, value in (("rtol", rtol), ("atol", atol)):
         if any(not is_traced(v) and not np.all(np.asarray(v) >= 0) for v in jax.tree.leaves(value)):
             raise value_error(f"ode.solve: {name}", value, "a positive number", "leave it out for the default")
-    if not is_traced(rtol) and rtol == 0 and any(not is_traced(a) and np.any(a == 0) for a in jax.tree.leaves(atol)):
+    zero = lambda x: not is_traced(x) and np.any(np.asarray(x) == 0)  # by NumPy: under jit, JAX would trace it
+    if zero(rtol) and any(map(zero, jax.tree.leaves(atol))):
         raise value_error("ode.solve: rtol and atol", "zero for both", "one of them positive")
     if atol is None or _is_scalar(atol):
         return

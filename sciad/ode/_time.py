@@ -28,7 +28,9 @@ def carry_along(
 
     @jax.custom_jvp
     def carried(y: PyTree, t: Array, p: PyTree, q: PyTree) -> PyTree:
-        return y
+        # A custom rule under jit and vmap has to return a value with the axes of its tangent: zeros, with all of them.
+        zero = 0 * sum(jnp.sum(jnp.isnan(leaf), dtype=jnp.int32) for leaf in jax.tree.leaves((t, p, q)))
+        return jax.tree.map(lambda leaf: leaf + jnp.asarray(zero, leaf.dtype), y)
 
     @partial(carried.defjvp, symbolic_zeros=True)
     def _(primals: Any, tangents: Any) -> Any:

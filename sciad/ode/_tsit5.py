@@ -76,11 +76,12 @@ class Tsit5(Method):
 
 
 def _in_a_loop(f: VectorField, t: Array, y: Array, h: Array, h_y: Array, first: Array) -> tuple[Array, Array, Array]:
-    nodes, rows, weights = (jnp.asarray(x, y.dtype) for x in (_C, _A, _ERROR))
+    nodes = jnp.asarray(_C, t.dtype)
+    rows, weights = jnp.asarray(_A, y.dtype), jnp.asarray(_ERROR, y.dtype)
 
     def stage(i: Array, k: Array) -> Array:
         y_stage = y + h_y * (rows[i][:, None] * k).sum(0)
-        return lax.dynamic_update_index_in_dim(k, f(t + nodes[i].astype(t.dtype) * h, y_stage), i, 0)
+        return lax.dynamic_update_index_in_dim(k, f(t + nodes[i] * h, y_stage), i, 0)
 
     k = jnp.zeros((7, *y.shape), y.dtype).at[0].set(first)
     k = lax.fori_loop(1, 7, stage, k)

@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from sciad.optimize._linear_algebra import least_squares_solution, times
+
 
 class _ActiveSet(NamedTuple):
     step: Float[Array, " n"]
@@ -42,10 +44,10 @@ def box_least_squares(
     noise = 10 * eps * jnp.linalg.norm(q)
 
     def residual(step: Array) -> Array:
-        return jnp.concatenate([R @ step + q, damping * step])
+        return jnp.concatenate([times(R, step) + q, damping * step])
 
     def gradient(step: Array) -> Array:
-        return R.T @ (R @ step + q) + damping**2 * step
+        return times(R.T, times(R, step) + q) + damping**2 * step
 
     def body(state: _ActiveSet) -> _ActiveSet:
         step, fixed, _, num_solves = state
@@ -68,7 +70,7 @@ def box_least_squares(
     def unfinished(state: _ActiveSet) -> Array:
         return ~state.optimal & (state.num_solves < 4 * n + 8)
 
-    slope = R.T @ q
+    slope = times(R.T, q)
     at_edge = (low == high) | ((low >= 0) & (slope > 0)) | ((high <= 0) & (slope < 0))
     start = _ActiveSet(jnp.zeros_like(q), at_edge, jnp.array(False), jnp.array(0))
     return jax.lax.while_loop(unfinished, body, start).step
@@ -80,6 +82,5 @@ def _face_direction(R: Array, residual: Array, fixed: Array, damping: Array) -> 
     top = jnp.where(fixed, 0, R)
     bottom = jnp.diag(jnp.where(fixed, 1, damping))
     right = -jnp.concatenate([residual[:n], jnp.where(fixed, 0, residual[n:])])
-    factor = jnp.linalg.qr(jnp.concatenate([jnp.concatenate([top, bottom]), right[:, None]], axis=1), mode="r")
-    direction = jax.scipy.linalg.solve_triangular(factor[:n, :n], factor[:n, n])
+    direction = least_squares_solution(jnp.concatenate([top, bottom]), right)
     return jnp.where(fixed, 0, direction)

@@ -34,7 +34,6 @@ def gauss_newton(
     args: tuple[Any, ...] = (),
     *,
     bounds: tuple[Any, Any] | None = None,
-    has_aux: bool = False,
     method: LevenbergMarquardt | None = None,
     rtol: float | None = None,
     atol: float = 0.0,
@@ -60,8 +59,6 @@ def gauss_newton(
         Further arguments: pytrees whose numbers may change without compiling again.
     bounds : pair, optional
         (lower, upper), each a number, None or an (n,) array; equal bounds fix a variable.
-    has_aux : bool
-        `evaluate` returns `((value, r, J), aux)`; `aux`, any pytree of arrays, comes back as computed at `x`.
     method : LevenbergMarquardt, optional
         Holds the radius of the first trust region.
     rtol, atol : float
@@ -80,7 +77,7 @@ def gauss_newton(
     Returns
     -------
     OptimizeSolution
-        With `x`, `fun` (r), `jac` (J), `cost` (value), `grad`, `active`, `aux`, `status` and `stats`.
+        With `x`, `fun` (r), `jac` (J), `cost` (value), `grad`, `active`, `status` and `stats`.
 
     Raises
     ------
@@ -140,15 +137,9 @@ def gauss_newton(
     if np.shape(x0) != flat.shape:
         raise value_error("x0", f"shape {np.shape(x0)}", "one axis, (n,)")
     options = read_options(flat, method, rtol, atol, gtol, max_steps)
-    point, shared = run(_Given(evaluate, has_aux), flat, args, read_bounds(bounds, flat, flat), *options, progress)
+    point, shared = run(_Given(evaluate), flat, args, read_bounds(bounds, flat, flat), *options, progress)
     solution = OptimizeSolution(
-        x=point.x,
-        fun=point.r,
-        jac=point.J,
-        names=flat_names(flat),
-        active=shared["stats"]["at_bound"],
-        aux=point.extra,
-        **shared,
+        x=point.x, fun=point.r, jac=point.J, names=flat_names(flat), active=shared["stats"]["at_bound"], **shared
     )
     return finish(solution, throw)
 
@@ -157,19 +148,16 @@ class _Given(eqx.Module):
     """The caller's `evaluate`, checked and brought to one dtype."""
 
     evaluate: Any
-    has_aux: bool = eqx.field(static=True)
 
     def __call__(self, x: Array, *args: Any) -> Point:
-        out = self.evaluate(x, *args)
-        parts, aux = out if self.has_aux else (out, None)
-        value, r, J = (jnp.asarray(part) for part in parts)
+        value, r, J = (jnp.asarray(part) for part in self.evaluate(x, *args))
         for name, part in (("value", value), ("r", r), ("J", J)):
             if jnp.iscomplexobj(part):
                 raise type_error(f"{name} of evaluate", "complex numbers", "real ones")
         if value.shape != () or r.ndim != 1 or J.shape != (r.size, x.size):
             got = f"shapes {value.shape}, {r.shape}, {J.shape}"
             raise value_error("evaluate", got, f"(), (m,), (m, {x.size}) for value, r, J")
-        return Point(x, value.astype(x.dtype), r.astype(x.dtype), J.astype(x.dtype), aux)
+        return Point(x, value.astype(x.dtype), r.astype(x.dtype), J.astype(x.dtype), ())
 
 
 def read_options(

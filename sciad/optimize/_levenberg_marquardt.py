@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from sciad.optimize._box_least_squares import box_least_squares
+from sciad.optimize._linear_algebra import times, triangle
 
 
 class LevenbergMarquardt(eqx.Module):
@@ -56,9 +57,9 @@ def factorise(J: Float[Array, "m n"], r: Float[Array, " m"]) -> Factor:
     m, n = J.shape
     norms = jnp.linalg.norm(J, axis=0)
     norms = jnp.where(norms > 0, norms, 1)
-    triangle = jnp.linalg.qr(jnp.concatenate([J / norms, r[:, None]], axis=1), mode="r")
-    triangle = jnp.pad(triangle, ((0, max(n - m, 0)), (0, 0)))[:n]
-    return Factor(triangle[:, :n], triangle[:, n], norms)
+    reduced = triangle(jnp.concatenate([J / norms, r[:, None]], axis=1))
+    reduced = jnp.pad(reduced, ((0, max(n - m, 0)), (0, 0)))[:n]
+    return Factor(reduced[:, :n], reduced[:, n], norms)
 
 
 class Steps(NamedTuple):
@@ -140,8 +141,8 @@ def _narrow(search: _Search, scale: Array, radius: Array) -> _Search:
 def _damped(factor: Factor, damping: Array, low: Array, high: Array) -> Step:
     scaled_low, scaled_high = factor.norms * low, factor.norms * high
     scaled = box_least_squares(factor.R, factor.q, damping, scaled_low, scaled_high)
-    response = factor.R @ scaled
+    response = times(factor.R, scaled)
     change = jnp.clip(scaled / factor.norms, low, high)
     # what lies on an edge of the scaled box lies on that of the box, whatever the division rounds to
     change = jnp.where(scaled <= scaled_low, low, jnp.where(scaled >= scaled_high, high, change))
-    return Step(change, -(factor.q @ response) - response @ response / 2)
+    return Step(change, -(factor.q * response).sum() - (response * response).sum() / 2)

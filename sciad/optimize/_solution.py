@@ -26,8 +26,6 @@ class OptimizeSolution(Solution):
         negative at a lower bound, not positive at an upper one.
     active : pytree like `x0`, of int
         -1 for a variable on its lower bound, +1 on its upper one (and -1 on both), 0 between.
-    aux : pytree
-        What `gauss_newton` was asked to bring back from `evaluate` with `has_aux`; otherwise None.
     status, success, message
         The `sciad.Status` code, whether it is `SUCCESS`, and in words what happened, where, and what to try.
     stats : dict of arrays
@@ -43,7 +41,6 @@ class OptimizeSolution(Solution):
     grad: Float[Array, "*batch n"]
     active: PyTree[Int[Array, "..."]]
     names: tuple[str, ...] = eqx.field(static=True)
-    aux: PyTree = None
 
     def _describe(self, status: Status, stats: dict[str, np.ndarray]) -> str:
         steps = f"after {stats['num_steps']} steps"

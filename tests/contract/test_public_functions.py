@@ -1,0 +1,82 @@
+"""What holds for every public function: jit, vmap, grad, jvp and hessian, in float32 and float64.
+
+To add a function, add an entry: a small problem as a function of a vector, and its exact answer.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from sciad import ode
+
+
+class Entry(NamedTuple):
+    """A public function applied to a problem; `run` and `exact` map a vector x to a number."""
+
+    run: Callable[[jax.Array], jax.Array]
+    exact: Callable[[jax.Array], jax.Array]
+    x: np.ndarray
+    float64: float = 1e-5  # relative errors at default tolerances
+    float32: float = 2e-3
+    slow: tuple[str, ...] = ()  # transformations that take long to compile and are tested in another entry
+
+
+def logistic(t, y, rate):
+    return rate * y * (1 - y)
+
+
+def exact_logistic(x):
+    """Return y(1) of y' = r y (1 - y), y(0) = y0, with x = (y0, r)."""
+    return x[0] / (x[0] + (1 - x[0]) * jnp.exp(-x[1]))
+
+
+def solve(x):
+    return ode.solve(logistic, x[0], jnp.array([0.0, 1.0], x.dtype), x[1], max_steps=256).ys[-1]
+
+
+def odeint(x):
+    f = lambda y, t, *, rate: logistic(t, y, rate)
+    return ode.odeint(f, x[0], jnp.array([0.0, 1.0], x.dtype), rate=x[1], max_steps=256)[-1]
+
+
+TABLE = {
+    "ode.solve": Entry(solve, exact_logistic, np.array([0.2, 1.5])),
+    "ode.odeint": Entry(odeint, exact_logistic, np.array([0.2, 1.5]), slow=("hessian",)),
+}
+
+TRANSFORMS = {
+    "jit": lambda f: f,
+    "vmap": lambda f: lambda x: jax.vmap(f)(jnp.stack([x, 0.9 * x, 1.1 * x])),
+    "grad": jax.grad,
+    "jvp": lambda f: lambda x: jax.jvp(f, (x,), (jnp.cos(x),)),
+    "hessian": jax.hessian,
+}
+
+
+def pairs():
+    """Return every public function with every transformation."""
+    mark = lambda name, transform: pytest.mark.slow if transform in TABLE[name].slow else ()
+    return [pytest.param(name, how, marks=mark(name, how)) for name in TABLE for how in TRANSFORMS]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(("name", "transform"), pairs())
+def test_contract(name, transform, dtype):
+    entry, transformed = TABLE[name], TRANSFORMS[transform]
+    got = jax.jit(transformed(entry.run))(jnp.asarray(entry.x, dtype))
+    expected = transformed(entry.exact)(jnp.asarray(entry.x))
+    tolerance = getattr(entry, dtype)
+    for value, exact in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+        assert value.dtype == dtype
+        np.testing.assert_allclose(value, exact, rtol=0, atol=tolerance * np.abs(exact).max())
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_without_jit_the_answer_is_the_same(name):
+    entry = TABLE[name]
+    x = jnp.asarray(entry.x)
+    np.testing.assert_allclose(entry.run(x), jax.jit(entry.run)(x), rtol=1e-13)
