@@ -25,6 +25,8 @@ def fit(
 
     if Path(figure).suffix.lower() not in _FIGURES:
         raise ValueError(f"--figure: got {figure!r}, expected a name that ends in {', '.join(_FIGURES)}")
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"--out: got {str(out)!r}, which is a file; expected a folder")
     loaded = identify.load_problem(problem)
     with progress_bar(quiet) as report:
         result = identify.fit(loaded, starts=starts, seed=seed, throw=False, progress=report)

@@ -23,6 +23,8 @@ def simulate(
     from sciad import identify
 
     loaded = identify.load_problem(problem)
+    if experiment > len(loaded.experiments):
+        raise ValueError(f"--experiment: got {experiment}, expected 1 to {len(loaded.experiments)}")
     params: dict[str, float] = {}
     if fit is not None:
         known = {p.name for p in loaded.parameters}

@@ -1,6 +1,8 @@
 """An experiment: measured columns, what in the model each of them measures, and how it scatters."""
 
+import math
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -62,13 +64,13 @@ class Experiment:
         self.name = name or table.source
         self.observe = dict(observe)
         self.expressions = tuple(Expression(text, f"observable {text!r}") for text in self.observe)
-        self.noise = tuple(_noise_of(text, noise) for text in self.observe)
-        self.given = {key: float(value) for key, value in (given or {}).items()}
+        self.noise = _noises(self.observe, noise)
+        self.given = {key: _number(f"given {key!r}", value) for key, value in (given or {}).items()}
         times, values = _measurements(table, time, self.observe)
         self._check_positive(table, values)
         order = _row_order(times, values)
         self.times, self.values = times[order], values[order]
-        self.t0 = float(self.times[0] if t0 is None else t0)
+        self.t0 = _number("t0", self.times[0] if t0 is None else t0)
         if self.t0 > self.times[0]:
             raise value_error(
                 f"experiment {self.name!r}: t0", f"{self.t0:g}", f"at most the first time, {self.times[0]:g}"
@@ -91,16 +93,25 @@ class Experiment:
                 )
 
 
-def _noise_of(observable: str, noise: Noise | Mapping[str, Noise] | None) -> Noise:
-    if isinstance(noise, Mapping):
+def _noises(observe: Mapping[str, str], noise: Noise | Mapping[str, Noise] | None) -> tuple[Noise, ...]:
+    """Return the noise of each observable."""
+    if not isinstance(noise, Mapping):
+        noise = dict.fromkeys(observe, Normal() if noise is None else noise)
+    for observable in observe:
         if observable not in noise:
             raise value_error("experiment: noise", ", ".join(map(repr, noise)), f"one for {observable!r} too")
-        noise = noise[observable]
-    if noise is None:
-        return Normal()
-    if not isinstance(noise, Noise):
-        raise type_error("experiment: noise", repr(noise), "Normal(...) or LogNormal(...)")
-    return noise
+    for observable, one in noise.items():
+        if observable not in observe:
+            raise value_error("experiment: noise", repr(observable), f"only what is observed: {', '.join(observe)}")
+        if not isinstance(one, Noise):
+            raise type_error("experiment: noise", repr(one), "Normal(...) or LogNormal(...)")
+    return tuple(noise[observable] for observable in observe)
+
+
+def _number(what: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+        raise value_error(f"experiment: {what}", repr(value), "a number")
+    return float(value)
 
 
 def _measurements(table: Table, time: str, observe: Mapping[str, str]) -> tuple[np.ndarray, np.ndarray]:

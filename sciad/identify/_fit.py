@@ -1,6 +1,7 @@
 """`fit`: maximum likelihood from one or many starts, in float64 whatever the user's setting."""
 
 import dataclasses
+from numbers import Integral
 
 import jax
 import jax.numpy as jnp
@@ -64,6 +65,7 @@ def fit(
 
     Examples
     --------
+    >>> from sciad.identify import Experiment, Model, Parameter, Problem, fit
     >>> data = {"t": [0.0, 1.0, 2.0, 3.0], "conc": [2.1, 1.19, 0.79, 0.42]}
     >>> problem = Problem(
     ...     Model({"x": "-k*x"}, initial={"x": "x0"}),
@@ -75,10 +77,8 @@ def fit(
     """
     if not isinstance(problem, Problem):
         raise type_error("fit: problem", type(problem).__name__, "a Problem")
-    starts = int(problem.defaults.get("starts", 1) if starts is None else starts)
-    seed = int(problem.defaults.get("seed", 0) if seed is None else seed)
-    if starts < 1:
-        raise value_error("fit: starts", starts, "at least 1")
+    starts = _whole("starts", problem.defaults.get("starts", 1) if starts is None else starts, least=1)
+    seed = _whole("seed", problem.defaults.get("seed", 0) if seed is None else seed, least=0)
     report = progress or silent
     with jax.enable_x64(True):
         objective, data = compile_problem(problem)
@@ -95,6 +95,12 @@ def fit(
     return fit
 
 
+def _whole(name: str, value: int, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise value_error(f"fit: {name}", repr(value), f"a whole number, at least {least}")
+    return int(value)
+
+
 def draw_starts(parameters: tuple[Parameter, ...], starts: int, seed: int) -> np.ndarray:
     """Return (starts, n) search vectors: the parameters' own start, then a Latin hypercube between the bounds."""
     own = to_search(parameters, np.array([p.start for p in parameters]))
@@ -104,7 +110,8 @@ def draw_starts(parameters: tuple[Parameter, ...], starts: int, seed: int) -> np
     for p, low, high in zip(parameters, lower, upper, strict=True):
         if not np.isfinite(high - low):
             got = f"bounds [{p.lower:g}, {p.upper:g}]"
-            raise value_error(f"parameter {p.name!r}", got, "finite ones, since several starts are drawn between them")
+            expected = "finite bounds" if p.scale == "linear" else "finite and positive bounds, as it is on a log scale"
+            raise value_error(f"parameter {p.name!r}", got, expected, "several starts are drawn between them")
     rng, drawn = np.random.default_rng(seed), starts - 1
     strata = np.stack([rng.permutation(drawn) for _ in parameters], axis=1)
     unit = (strata + rng.random(strata.shape)) / drawn
@@ -126,7 +133,9 @@ def to_search(parameters: tuple[Parameter, ...], values: np.ndarray) -> np.ndarr
 
 def from_search(parameters: tuple[Parameter, ...], x: np.ndarray) -> dict[str, float]:
     """Return the parameters that a search vector stands for."""
-    return {p.name: float(np.exp(v) if p.scale == "log" else v) for p, v in zip(parameters, x, strict=True)}
+    values = {p.name: float(np.exp(v) if p.scale == "log" else v) for p, v in zip(parameters, x, strict=True)}
+    # exp(log(bound)) may miss the bound by an ulp
+    return {p.name: min(max(values[p.name], p.lower), p.upper) for p in parameters}
 
 
 def _search(
@@ -138,16 +147,17 @@ def _search(
     max_steps: int,
     rng: np.random.Generator,
 ) -> Start:
-    """Search from one start; where the model cannot be computed there, from a point drawn ever nearer to the middle."""
+    """Search from one start; where the model cannot be computed there, from points drawn ever farther from it."""
     if not len(point):
         return _evaluate_only(objective, data, point)
     first = _optimize(objective, data, point, lower, upper, max_steps)
     if first.status != Status.NONFINITE:
         return first
+    low = np.where(np.isfinite(lower), lower, point - (1.0 + np.abs(point)))
+    high = np.where(np.isfinite(upper), upper, point + (1.0 + np.abs(point)))
     for attempt in range(1, _ATTEMPTS + 1):
-        reach = attempt / _ATTEMPTS
-        width = np.where(np.isfinite(upper - lower), upper - lower, 2.0 + 2.0 * np.abs(point))
-        moved = np.clip(point + reach * width * rng.uniform(-0.5, 0.5, len(point)), lower, upper)
+        share = attempt / _ATTEMPTS  # the last is drawn from the whole box
+        moved = np.clip(point + share * (rng.uniform(low, high) - point), lower, upper)
         start = _optimize(objective, data, moved, lower, upper, max_steps)
         if start.status != Status.NONFINITE:
             return dataclasses.replace(start, replaced=attempt)

@@ -1,6 +1,8 @@
 """The model: named states, their equations, and what their initial values are."""
 
+import math
 from collections.abc import Callable, Mapping
+from numbers import Real
 from typing import Any
 
 from sciad.core import type_error, value_error
@@ -42,6 +44,10 @@ class Model:
         initial: Mapping[str, float | str],
         definitions: Mapping[str, str] | None = None,
     ):
+        if states is not None and not isinstance(states, tuple | list):
+            raise type_error("model: states", repr(states), "a sequence of names", 'as in states=("hare", "lynx")')
+        if definitions is not None and not isinstance(definitions, Mapping):
+            raise type_error("model: definitions", repr(definitions), "a mapping from names to formulas")
         if isinstance(rhs, Mapping):
             order = tuple(rhs if states is None else states)
             _check_same("equations", rhs, order)
@@ -51,7 +57,7 @@ class Model:
             states = rhs.states
         elif not callable(rhs):
             raise type_error("model", type(rhs).__name__, "a function f(t, y, p) or equations as text")
-        if isinstance(states, str) or not states:
+        if not states:
             raise value_error("model: states", repr(states), "a sequence of names", 'as in states=("hare", "lynx")')
         self.rhs = rhs
         self.states = tuple(states)
@@ -67,12 +73,14 @@ class Model:
 def _initial(state: str, value: float | str) -> float | Expression:
     if isinstance(value, str):
         return Expression(value, f"initial value of {state!r}")
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
         raise type_error(f"initial value of {state!r}", repr(value), "a number, a parameter name or a formula")
     return float(value)
 
 
 def _check_same(what: str, given: Mapping[str, Any], states: tuple[str, ...]) -> None:
+    if not isinstance(given, Mapping):
+        raise type_error(f"model: {what}", repr(given), 'a mapping such as {"hare": ...}')
     for state in states:
         if state not in given:
             raise value_error(f"model: {what}", ", ".join(map(repr, given)) or "none", f"one for state {state!r} too")

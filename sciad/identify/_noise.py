@@ -1,6 +1,7 @@
 """How measurements scatter about the model: normal or log-normal, with a known, shared or estimated sigma."""
 
 from dataclasses import dataclass
+from numbers import Real
 
 from sciad.core import value_error
 from sciad.identify._equations import Expression
@@ -26,7 +27,7 @@ class Noise:
         if isinstance(sigma, str):
             if sigma != ESTIMATE:
                 Expression(sigma, "noise sigma")
-        elif isinstance(sigma, bool) or not isinstance(sigma, int | float) or not 0 < sigma < float("inf"):
+        elif isinstance(sigma, bool) or not isinstance(sigma, Real) or not 0 < sigma < float("inf"):
             raise value_error("noise sigma", repr(sigma), "a positive number, a formula or 'estimate'")
 
 

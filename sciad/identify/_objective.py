@@ -26,7 +26,7 @@ from sciad.identify._experiment import Experiment
 from sciad.identify._noise import ESTIMATE, LogNormal
 from sciad.identify._problem import Problem
 
-_LEAST_PREDICTION = 1e-300  # a prediction at or below zero under log-normal noise: a finite penalty, not NaN
+LEAST_PREDICTION = 1e-300  # a prediction at or below zero under log-normal noise: a finite penalty, not NaN
 _LOG_2PI = float(np.log(2 * np.pi))
 
 
@@ -132,7 +132,7 @@ class Objective:
         self, group: Group, values: Mapping[str, Array], data: Data, t0: Array, times: Array, given: Array
     ) -> tuple[Float[Array, "T O"], Float[Array, "T states"]]:
         """Return the observables and the states of one experiment at `times`; NaN everywhere if its solve failed."""
-        p = dict(values) | {name: given[k] for k, name in enumerate(group.given)}
+        p = dict(values) | dict(zip(group.given, given, strict=True))
         y0 = [data.initial[i] if e is None else e.evaluate(p) for i, e in enumerate(self.initial)]
         y0 = jnp.stack([jnp.asarray(v, times.dtype) for v in y0])
         # a state that starts far below atol may grow to matter: it is followed relative to where it starts
@@ -148,25 +148,21 @@ class Objective:
         return jnp.stack(observed, axis=1) + failed, ys
 
     def _group_residuals(self, group: Group, g: GroupData, values: dict[str, Array], data: Data) -> Residuals:
-        def one(t0: Array, times: Array, rows: Array, measurements: Array, given: Array) -> Array:
+        def one(t0: Array, times: Array, rows: Array, measurements: Array, given: Array) -> Residuals:
             observed, _ = self.predict(group, values, data, t0, times, given)
             predicted = observed[rows]
-            # a whole failed experiment is a failure, also where its last rows are missing
-            failed = 0.0 * jnp.sum(observed)
             columns = [
                 _difference(measurements[:, j], predicted[:, j], is_log) for j, is_log in enumerate(group.is_log)
             ]
-            return jnp.stack(columns, axis=1) + failed
+            difference = jnp.stack(columns, axis=1)
+            p = dict(values) | dict(zip(group.given, given, strict=True))
+            sigmas = [s.evaluate(p) if isinstance(s, Expression) else g.sigma[j] for j, s in enumerate(group.sigmas)]
+            return Residuals(difference, jnp.broadcast_to(jnp.log(jnp.stack(sigmas)), difference.shape))
 
         arrays = (g.t0, g.times, g.rows, g.values, g.given)
         alone = len(group.members) == 1  # then no loop around a single lane
-        difference = one(*(array[0] for array in arrays))[None] if alone else jax.vmap(one)(*arrays)
-        sigmas = [
-            jnp.log(s.evaluate(values)) if isinstance(s, Expression) else jnp.log(g.sigma[j])
-            for j, s in enumerate(group.sigmas)
-        ]
-        log_sigma = jnp.broadcast_to(jnp.stack(sigmas), difference.shape)
-        return Residuals(difference.ravel(), log_sigma.ravel())
+        residuals = one(*(array[0] for array in arrays)) if alone else jax.vmap(one)(*arrays)
+        return Residuals(residuals.difference.ravel(), residuals.log_sigma.ravel())
 
     def _rows(self, data: Data) -> tuple[Array, Array, Array]:
         """Return of each row whether it was measured, its constant in the likelihood, and its profiled sigma or -1."""
@@ -184,6 +180,13 @@ class Objective:
         """Return the name of an observable's profiled sigma, or nothing if it has none."""
         sigma = self.groups[group].sigmas[observable]
         return self.sigma_names[sigma] if isinstance(sigma, int) else ""
+
+    @property
+    def estimates_sigma(self) -> bool:
+        """Whether any sigma is estimated: profiled, or a formula in an estimated parameter."""
+        searched = {self.names[i] for i in self.estimated}
+        formulas = (s for group in self.groups for s in group.sigmas if isinstance(s, Expression))
+        return bool(self.sigma_names) or any(searched & set(formula.names) for formula in formulas)
 
     @property
     def _has_sigma_formula(self) -> bool:
@@ -240,7 +243,7 @@ def compile_problem(problem: Problem) -> tuple[Objective, Data]:
 def _difference(measured: Array, predicted: Array, is_log: bool) -> Array:
     if not is_log:
         return measured - predicted
-    return jnp.log(measured) - jnp.log(jnp.maximum(predicted, _LEAST_PREDICTION))
+    return jnp.log(measured) - jnp.log(jnp.maximum(predicted, LEAST_PREDICTION))
 
 
 def _largest(experiments: list[Experiment], column: int) -> float:

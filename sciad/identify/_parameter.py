@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 from typing import Literal
 
 from sciad.core import value_error
@@ -45,9 +46,11 @@ class Parameter:
             raise value_error(f"{where}: scale", repr(self.scale), "'linear' or 'log'")
         for field in ("start", "lower", "upper"):
             value = getattr(self, field)
-            if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+            if isinstance(value, bool) or not isinstance(value, Real) or math.isnan(value):
                 raise value_error(f"{where}: {field}", repr(value), "a number")
             object.__setattr__(self, field, float(value))
+        if not isinstance(self.fixed, bool):
+            raise value_error(f"{where}: fixed", repr(self.fixed), "True or False")
         if not math.isfinite(self.start):
             raise value_error(f"{where}: start", self.start, "a finite number")
         if self.scale == "log":

@@ -1,11 +1,15 @@
 """The problem: a model, its parameters and the experiments, checked against each other before anything runs."""
 
 import difflib
+import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from sciad.core import type_error, value_error
 from sciad.identify._equations import Equations, Expression, check_names
@@ -55,9 +59,11 @@ class Problem:
         self.experiments = _checked_list("experiments", experiments, Experiment)
         if atol is None:
             atol = 1e-30 if any(isinstance(n, LogNormal) for e in self.experiments for n in e.noise) else 1e-12
+        _check_solver(rtol, atol, max_steps)
         self.rtol, self.atol, self.max_steps = float(rtol), float(atol), int(max_steps)
         self.defaults = dict(defaults or {})
         _check_names(self)
+        _check_noise(self)
         _check_rhs(self)
 
     @property
@@ -69,6 +75,13 @@ class Problem:
     def num_data(self) -> int:
         """Number of measurements in all experiments."""
         return sum(experiment.num_data for experiment in self.experiments)
+
+    @property
+    def experiment_names(self) -> tuple[str, ...]:
+        """The experiments' names, numbered where several have the same."""
+        names = [experiment.name for experiment in self.experiments]
+        often = {name for name, count in Counter(names).items() if count > 1}
+        return tuple(f"{name} ({i + 1})" if name in often else name for i, name in enumerate(names))
 
     def values(self, **changed: float) -> dict[str, float]:
         """Return the start value of every parameter, with those in `changed` replaced."""
@@ -89,6 +102,14 @@ def _checked_list(what: str, items: Iterable[Any], kind: type) -> tuple[Any, ...
     return items
 
 
+def _check_solver(rtol: Any, atol: Any, max_steps: Any) -> None:
+    for name, value in (("rtol", rtol), ("atol", atol)):
+        if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < math.inf:
+            raise value_error(f"problem: {name}", repr(value), "a positive number", "leave it out for the default")
+    if isinstance(max_steps, bool) or not isinstance(max_steps, int) or max_steps < 1:
+        raise value_error("problem: max_steps", repr(max_steps), "a whole number, at least 1")
+
+
 def _check_names(problem: Problem) -> None:
     states, names = problem.model.states, [p.name for p in problem.parameters]
     for i, name in enumerate(names):
@@ -100,17 +121,45 @@ def _check_names(problem: Problem) -> None:
         problem.model.rhs.check(names)
     for value in problem.model.initial:
         if isinstance(value, Expression):
-            check_names(value, {"parameters": names}, value.where)
+            _check_without_time(value, names, value.where)
     for experiment in problem.experiments:
         for expression in experiment.expressions:
             check_names(expression, {"states": states, "parameters": names}, expression.where)
         for noise in experiment.noise:
             if isinstance(noise.sigma, str) and noise.sigma != ESTIMATE:
-                check_names(Expression(noise.sigma), {"parameters": names}, "noise sigma")
+                _check_without_time(Expression(noise.sigma), names, "noise sigma")
         for name in experiment.given:
             if name not in names:
                 expected = f"one of the parameters {', '.join(names)}{_hint(name, names)}"
                 raise value_error(f"experiment {experiment.name!r}: given", repr(name), expected)
+
+
+def _check_without_time(formula: Expression, names: list[str], where: str) -> None:
+    check_names(formula, {"parameters": names}, where)
+    if "t" in formula.names:
+        raise value_error(where, f"{formula.text!r}", "a formula in the parameters alone", "leave out the time t")
+
+
+def _check_noise(problem: Problem) -> None:
+    """Refuse an estimated sigma that has no one meaning, or not the two measurements that it takes."""
+    counts: Counter[str] = Counter()
+    kinds: dict[str, type] = {}
+    for experiment in problem.experiments:
+        for j, (observable, noise) in enumerate(zip(experiment.observe, experiment.noise, strict=True)):
+            if noise.sigma != ESTIMATE:
+                continue
+            if kinds.setdefault(observable, type(noise)) is not type(noise):
+                got = "an estimated sigma shared by Normal and LogNormal noise"
+                raise value_error(f"observable {observable!r}", got, "one kind of noise", "name a parameter as sigma")
+            counts[observable] += int(np.isfinite(experiment.values[:, j]).sum())
+    for observable, count in counts.items():
+        if count < 2:
+            got = "an estimated sigma for 1 measurement"
+            raise value_error(f"observable {observable!r}", got, "at least two", "give sigma as a number")
+        name = f"sigma_{observable}"
+        if name in (p.name for p in problem.parameters):
+            got = f"{name!r}, which is also the estimated sigma of observable {observable!r}"
+            raise value_error("problem: parameters", got, "names that differ", "rename the parameter")
 
 
 def _check_rhs(problem: Problem) -> None:

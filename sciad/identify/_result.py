@@ -71,8 +71,9 @@ class Fit:
 
     @property
     def success(self) -> bool:
-        """Whether the reported start converged to a finite optimum."""
-        return self.starts[self.best].status == Status.SUCCESS and bool(np.isfinite(self.negative_log_likelihood))
+        """Whether the reported start converged to a finite optimum at which the measurements are possible."""
+        converged = self.starts[self.best].status == Status.SUCCESS
+        return converged and bool(np.isfinite(self.negative_log_likelihood)) and not self._impossible
 
     @property
     def message(self) -> str:
@@ -82,11 +83,25 @@ class Fit:
         if self.success:
             return counted
         where = ", ".join(f"{name} = {value:.4g}" for name, value in self.params.items())
+        if self._impossible:
+            return (
+                f"the fit failed: {counted}, but at {where} the model is zero or negative for {self._impossible}, "
+                "where log-normal noise needs positive values; move the starts, set bounds, or use Normal noise"
+            )
+        broken = dict.fromkeys(c.experiment for c in self.curves if not np.all(np.isfinite(c.predicted)))
+        several = len({c.experiment for c in self.curves}) > 1
+        place = f" in experiment {', '.join(map(repr, broken))}" if broken and several else ""
         cure = {
-            Status.NONFINITE: "the model cannot be solved at or near the start; move the starts or narrow the bounds",
+            Status.NONFINITE: f"the model cannot be solved at or near the start{place}; move the starts or narrow the "
+            "bounds",
             Status.MAX_STEPS: "raise max_steps, or fix what is not identifiable",
         }.get(best.status, "check the model and the data, or try more starts")
         return f"the fit failed: {counted}; the best {best.status.text} at {where}; {cure}"
+
+    @property
+    def _impossible(self) -> str:
+        """The observables that the model says cannot have been measured: not positive under log-normal noise."""
+        return ", ".join(dict.fromkeys(c.observable for c in self.curves if c.is_log and np.any(c.predicted <= 0)))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -109,7 +124,8 @@ class Fit:
     def correlation(self) -> np.ndarray:
         """(n, n) correlation of what was estimated, on the search scale."""
         spread = np.sqrt(np.diag(self.uncertainty.covariance))
-        return self.uncertainty.covariance / np.outer(spread, spread)
+        with np.errstate(invalid="ignore"):  # infinite and NaN errors have no correlation
+            return self.uncertainty.covariance / np.outer(spread, spread)
 
     @property
     def identifiable(self) -> dict[str, bool]:

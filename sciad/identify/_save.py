@@ -51,8 +51,11 @@ def save_fit(fit: Fit, path: str | PathLike[str]) -> None:
     text = json.dumps(_plain(document), indent=1, allow_nan=False)
     path = Path(path)
     partial = path.with_name(path.name + ".partial")
-    partial.write_text(text + "\n", encoding="utf-8")
-    partial.replace(path)
+    try:
+        partial.write_text(text + "\n", encoding="utf-8")
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def load_fit(path: str | PathLike[str]) -> Fit:
@@ -64,6 +67,13 @@ def load_fit(path: str | PathLike[str]) -> Fit:
         raise ValueError(f"{path.name}: not a JSON file ({error})") from None
     if not isinstance(document, dict) or document.get("format") != _FORMAT or document.get("version") != _VERSION:
         raise value_error(path.name, "another kind of JSON", f"a fit saved by sciad (format {_FORMAT}, {_VERSION})")
+    try:
+        return _fit_from_json(document)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"{path.name}: a damaged fit ({type(error).__name__}: {error})") from error
+
+
+def _fit_from_json(document: dict[str, Any]) -> Fit:
     total = len(document["names"])
     return Fit(
         params=_numbers(document["params"]),

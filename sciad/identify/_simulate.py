@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from sciad.core import SolveError, value_error
-from sciad.identify._objective import Data, Objective, compile_problem
+from sciad.identify._objective import LEAST_PREDICTION, Data, Objective, compile_problem
 from sciad.identify._problem import Problem
 
 _FINE = 256  # points of a drawn curve
@@ -34,7 +34,7 @@ class Curve:
     def residuals(self) -> np.ndarray:
         """Measured minus predicted; in logarithms under log-normal noise."""
         if self.is_log:
-            return np.log(self.measured) - np.log(self.predicted)
+            return np.log(self.measured) - np.log(np.maximum(self.predicted, LEAST_PREDICTION))
         return self.measured - self.predicted
 
 
@@ -67,16 +67,20 @@ def simulate(
         raise value_error("simulate: experiment", experiment, f"0 to {len(problem.experiments) - 1}")
     chosen = problem.experiments[experiment]
     values = problem.values(**dict(params or {}))
-    if times is None:
-        times = np.linspace(chosen.t0, max(chosen.times[-1], chosen.t0), _FINE)
+    times = np.linspace(chosen.t0, chosen.times[-1], _FINE) if times is None else np.asarray(times, float)
+    if times.ndim != 1 or not len(times) or not np.all(np.isfinite(times)):
+        raise value_error("simulate: times", times, "one or more finite times")
+    if np.any(times < chosen.t0) and np.any(times > chosen.t0):
+        got = f"times from {times.min():g} to {times.max():g}"
+        raise value_error("simulate: times", got, f"all of them on one side of the start, {chosen.t0:g}")
     with jax.enable_x64(True):
         objective, data = compile_problem(problem)
         g, e = _place(objective, experiment)
         given = np.asarray(data.groups[g].given)[e]
-        observed, states = _predict(objective, g, values, data, chosen.t0, np.asarray(times, float), given)
+        observed, states = _predict(objective, g, values, data, chosen.t0, times, given)
     if not np.all(np.isfinite(states)):
         raise SolveError(f"experiment {chosen.name!r}: the model cannot be solved at these parameters")
-    columns = {"t": np.asarray(times, float)} | dict(zip(problem.model.states, np.asarray(states).T, strict=True))
+    columns = {"t": times} | dict(zip(problem.model.states, np.asarray(states).T, strict=True))
     for name, column in zip(chosen.observe, np.asarray(observed).T, strict=True):
         columns.setdefault(name, column)
     return columns
@@ -96,7 +100,7 @@ def fitted_curves(problem: Problem, objective: Objective, data: Data, values: Ma
             measured = np.isfinite(experiment.values[:, j])
             curves.append(
                 Curve(
-                    experiment=experiment.name,
+                    experiment=problem.experiment_names[i],
                     observable=observable,
                     column=column,
                     sigma=objective.sigma_name(g, j),

@@ -3,7 +3,7 @@
 import numpy as np
 
 from sciad.core import Status
-from sciad.identify._result import Fit
+from sciad.identify._result import SAME_OPTIMUM, Fit
 
 
 def summary(fit: Fit) -> str:
@@ -37,7 +37,12 @@ def _table(fit: Fit) -> list[str]:
 
 
 def _figures(fit: Fit) -> list[tuple[str, str]]:
+    counts: dict[str, int] = {}
+    for curve in fit.curves:
+        counts[curve.experiment] = counts.get(curve.experiment, 0) + len(curve.times)
+    told = ", ".join(f"{name} {count}" for name, count in counts.items())
     return [
+        *([("measurements", told)] if len(counts) > 1 else []),
         ("negative log-likelihood", f"{fit.negative_log_likelihood:.6f}"),
         ("sum of squared residuals", f"{fit.sum_of_squares:.6g}"),
         ("AIC, BIC", f"{fit.aic:.2f}, {fit.bic:.2f}"),
@@ -47,8 +52,9 @@ def _figures(fit: Fit) -> list[tuple[str, str]]:
 
 def _starts(fit: Fit) -> str:
     optima = fit.optima()
-    best, others = optima[:1], optima[1:]
-    told = [f"{best[0][1] if best else 0} of {len(fit.starts)} reached this optimum"]
+    here = [count for value, count in optima if value <= fit.negative_log_likelihood + SAME_OPTIMUM]
+    others = optima[len(here) :]
+    told = [f"{sum(here)} of {len(fit.starts)} reached this optimum"]
     if others:
         told.append(f"{sum(count for _, count in others)} reached worse ones (the next at {others[0][0]:.6f})")
     failed = sum(s.status != Status.SUCCESS for s in fit.starts)
@@ -67,12 +73,16 @@ def _notes(fit: Fit) -> list[str]:
         notes.append(f"{', '.join(dead)}: not influencing the data; fix it or measure what depends on it.")
     for direction in fit.uncertainty.flat_directions:
         terms = " ".join(
-            f"{c:+.2f} {'log ' if fit.scales[name] == 'log' else ''}{name}" for name, c in direction.items()
+            f"{c:+.2g} {'log ' if fit.scales[name] == 'log' else ''}{name}" for name, c in direction.items()
         )
         notes.append(f"Flat direction {terms}: along it nothing changes; only a combination is known.")
     poor = [name for name, verdict in verdicts.items() if verdict == "poorly"]
-    if poor:
-        notes.append(f"{', '.join(poor)}: the standard error is as large as the value; the data hardly determine it.")
+    for scale, said in (
+        ("linear", "the standard error is as large as the value; the data do not tell it from zero."),
+        ("log", "uncertain by more than a factor of e either way; the data hardly determine it."),
+    ):
+        names = [name for name in poor if fit.scales[name] == scale]
+        notes += [f"{', '.join(names)}: {said}"] if names else []
     for name, end in fit.active.items():
         notes.append(f"{name}: at its {end} bound; the errors of the others hold it there.")
     if "no degrees of freedom" in verdicts.values():

@@ -23,6 +23,7 @@ starts = 16
 """
 
 import difflib
+import re
 import runpy
 import tomllib
 import traceback
@@ -94,11 +95,12 @@ class _Reader:
         options = {key: self.table(key, document.get(key, {})) for key in ("solver", "fit")}
         for key, table in options.items():
             self.check_keys(key, table)
-        for name, table in document["parameters"].items():
-            self.check_keys("parameters.*", self.table(f"parameters.{name}", table), required=("start",))
+        parameters = self.table("parameters", document["parameters"])
+        for name, table in parameters.items():
+            self.check_keys("parameters.*", self.table(f"parameters.{name}", table), ("start",), f"parameters.{name}")
         return Problem(
             self.model(self.table("model", document["model"])),
-            [Parameter(name, **table) for name, table in document["parameters"].items()],
+            [Parameter(name, **table) for name, table in parameters.items()],
             [self.experiment(self.table("experiments", table)) for table in experiments],
             **options["solver"],
             defaults=options["fit"],
@@ -106,13 +108,16 @@ class _Reader:
 
     def model(self, table: Mapping[str, Any]) -> Model:
         self.check_keys("model", table, required=("initial",))
-        if ("equations" in table) == ("file" in table):
+        if ("equations" in table) == ("file" in table) or ("equations" in table and "rhs" in table):
             raise ValueError(f"{self.at('model')}: give either [model.equations] or file and rhs")
         if "equations" in table:
             equations = self.table("model.equations", table["equations"])
             return Model(equations, table.get("states"), initial=table["initial"], definitions=table.get("definitions"))
+        if "definitions" in table:
+            raise ValueError(f"{self.at('definitions')}: definitions are for equations as text; put them into the file")
         self.check_keys("model", table, required=("rhs", "states"))
-        return Model(self.function(table["file"], table["rhs"]), table["states"], initial=table["initial"])
+        rhs = self.function(self.text(table, "file"), self.text(table, "rhs"))
+        return Model(rhs, table["states"], initial=table["initial"])
 
     def function(self, file: str, name: str) -> Callable[..., Any]:
         source = self.path.parent / file
@@ -136,7 +141,7 @@ class _Reader:
         self.check_keys("experiments", table, required=("data", "time", "observe"))
         options = {key: table[key] for key in ("time", "observe", "t0", "given", "name") if key in table}
         dialect = {key: table[key] for key in ("separator", "decimal") if key in table}
-        data = read_csv(self.path.parent / table["data"], **dialect)
+        data = read_csv(self.path.parent / self.text(table, "data"), **dialect)
         return Experiment(data, noise=self.noise(table.get("noise")), **options)
 
     def noise(self, table: Any) -> Noise | dict[str, Noise] | None:
@@ -150,32 +155,46 @@ class _Reader:
     def one_noise(self, table: Mapping[str, Any]) -> Noise:
         self.check_keys("noise", table, required=("kind",))
         kind = table["kind"]
-        if kind not in _NOISES:
-            raise ValueError(f"{self.at('kind')}: got {kind!r}, expected one of {', '.join(map(repr, _NOISES))}")
+        if not isinstance(kind, str) or kind not in _NOISES:
+            raise ValueError(f"{self.at('kind', kind)}: got {kind!r}, expected one of {', '.join(map(repr, _NOISES))}")
         return _NOISES[kind](table.get("sigma", "estimate"))
 
     def table(self, name: str, value: Any) -> Mapping[str, Any]:
         if not isinstance(value, Mapping):
-            raise ValueError(f"{self.at(name.split('.')[-1])}: got {value!r} for {name}, expected a table of keys")
+            place = self.at(name.split(".")[-1], value)
+            raise ValueError(f"{place}: got {value!r} for {name}, expected a table of keys")
         return value
 
-    def check_keys(self, section: str, table: Mapping[str, Any], required: tuple[str, ...] = ()) -> None:
+    def text(self, table: Mapping[str, Any], key: str) -> str:
+        if not isinstance(table[key], str):
+            raise ValueError(f"{self.at(key, table[key])}: got {table[key]!r} for {key}, expected text in quotes")
+        return table[key]
+
+    def check_keys(
+        self, section: str, table: Mapping[str, Any], required: tuple[str, ...] = (), shown: str | None = None
+    ) -> None:
         known = _KEYS[section]
         for key in table:
             if key not in known:
                 close = difflib.get_close_matches(key, known, n=1)
                 hint = f"; did you mean {close[0]!r}?" if close else ""
-                raise ValueError(f"{self.at(key)}: unknown key {key!r}; known are {', '.join(known)}{hint}")
+                raise ValueError(f"{self.at(key, table[key])}: unknown key {key!r}; known are {', '.join(known)}{hint}")
         for key in required:
             if key not in table:
-                place = f" in [{section}]" if section else ""
+                place = f" in [{shown or section}]" if section else ""
                 raise ValueError(f"{self.path.name}: missing key {key!r}{place}")
 
-    def at(self, key: str) -> str:
-        """Return file and line where a key first stands, for messages; TOML readers keep no positions."""
-        for number, line in enumerate(self.lines, start=1):
-            if line.split("#")[0].replace("[", " ").replace("{", " ").replace(",", " ").strip().startswith(key):
-                return f"{self.path.name}, line {number}"
-            if f" {key} " in line.replace("=", " = ").replace("{", " { ").replace(",", " , "):
-                return f"{self.path.name}, line {number}"
-        return self.path.name
+    def at(self, key: str, value: Any = None) -> str:
+        """Return file and line where a key stands, for messages; TOML readers keep no positions.
+
+        Of several lines with the key it is the first that gives it this value; if none does, no line is named.
+        """
+        word = rf"(?<![\w-]){re.escape(key)}[\"']?\s*"
+        named, given = (
+            re.compile(word + r"[\]=.]"),
+            re.compile(rf"{word}=\s*[\"']?{re.escape(str(value))}", re.IGNORECASE),
+        )
+        found = [n for n, line in enumerate(self.lines, start=1) if named.search(line.split("#")[0])]
+        exact = [n for n in found if given.search(self.lines[n - 1])]
+        line = exact[:1] or (found if len(found) == 1 or value is None else [])[:1]
+        return ", line ".join([self.path.name, *map(str, line)])

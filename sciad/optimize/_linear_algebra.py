@@ -45,13 +45,20 @@ def _is_small(A: Array) -> bool:
 
 
 def _reflect(k: Array, A: Float[Array, "m n"]) -> Float[Array, "m n"]:
-    """Clear column k below its diagonal (Golub and Van Loan, Matrix Computations, section 5.1)."""
+    """Clear column k below its diagonal (Golub and Van Loan, Matrix Computations, section 5.1).
+
+    The reflector is scaled to 1 on the diagonal, as LAPACK's is: then a column that is nearly zero, such as that of a
+    variable without effect, leaves no rounding behind for the tiny pivot to blow up.
+    """
     rows = jnp.arange(A.shape[0])
-    v = jnp.where(rows >= k, jax.lax.dynamic_index_in_dim(A, k, 1, keepdims=False), 0)
-    length = jnp.sqrt((v * v).sum())
-    v = jnp.where(rows == k, v + jnp.where(v < 0, -length, length), v)
-    square = (v * v).sum()
-    share = (v[:, None] * A).sum(0) * (2 / jnp.where(square > 0, square, 1))
-    reflected = A - v[:, None] * share[None, :]
+    column = jax.lax.dynamic_index_in_dim(A, k, 1, keepdims=False)
+    below = jnp.where(rows > k, column, 0)
+    alpha = column[k]
+    length = jnp.sqrt(alpha * alpha + (below * below).sum())
+    beta = jnp.where(alpha < 0, length, -length)
+    clear = length > 0
+    v = jnp.where(rows == k, 1, below / jnp.where(clear, alpha - beta, 1))
+    tau = jnp.where(clear, (beta - alpha) / jnp.where(clear, beta, 1), 0)
+    reflected = A - v[:, None] * (tau * (v[:, None] * A).sum(0))[None, :]
     # exactly zero below the diagonal, as the triangle promises
     return jnp.where((rows > k)[:, None] & (jnp.arange(A.shape[1]) == k)[None, :], 0, reflected)
