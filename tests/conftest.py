@@ -5,10 +5,10 @@ from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
-import sciad.core  # noqa: E402, F401  (before jax starts a backend)
+import jax
+import pytest
 
-import jax  # noqa: E402
-import pytest  # noqa: E402
+import sciad.core  # noqa: F401  (before jax starts a backend)
 
 ROOT = Path(__file__).parents[1]
 

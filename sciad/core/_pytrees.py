@@ -53,6 +53,7 @@ class Hoisted(NamedTuple):
     call: Callable[..., Any]
     consts: list[Array]
     num_operations: int
+    out: PyTree  # shapes and dtypes of its value
 
 
 def hoist(fun: Callable[..., Any], *examples: Any) -> Hoisted:
@@ -70,7 +71,7 @@ def hoist(fun: Callable[..., Any], *examples: Any) -> Hoisted:
         outs = jaxpr_as_fun(ClosedJaxpr(closed.jaxpr, consts))(*leaves)
         return jax.tree.unflatten(out_tree, outs)
 
-    return Hoisted(call, closed.consts, len(closed.jaxpr.eqns))
+    return Hoisted(call, closed.consts, len(closed.jaxpr.eqns), out_shape)
 
 
 class _Number:

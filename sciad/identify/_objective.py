@@ -230,12 +230,12 @@ def compile_problem(problem: Problem) -> tuple[Objective, Data]:
         max_steps=problem.max_steps,
     )
     data = Data(
-        start=jnp.array([p.start for p in problem.parameters]),
-        initial=jnp.array([0.0 if isinstance(v, Expression) else v for v in problem.model.initial]),
+        start=_on_device([p.start for p in problem.parameters]),
+        initial=_on_device([0.0 if isinstance(v, Expression) else v for v in problem.model.initial]),
         groups=tuple(group_data),
-        least_sigma=jnp.array([1e-9 * scales[name] for name in sigma_names] or [0.0]),
-        rtol=jnp.array(problem.rtol),
-        atol=jnp.array(problem.atol),
+        least_sigma=_on_device([1e-9 * scales[name] for name in sigma_names] or [0.0]),
+        rtol=_on_device(problem.rtol),
+        atol=_on_device(problem.atol),
     )
     return objective, data
 
@@ -263,11 +263,16 @@ def _stack(experiments: list[Experiment], sigma: list[float], given: tuple[str, 
     values = np.stack([padded_rows(e.values, np.nan) for e in experiments])
     given_values = [[e.given[name] for name in given] for e in experiments]
     return GroupData(
-        t0=jnp.array([e.t0 for e in experiments]),
-        times=jnp.array([np.pad(times, (0, num_times - len(times)), mode="edge") for times, _ in uniques]),
-        rows=jnp.array([padded_rows(rows, 0) for _, rows in uniques]),
-        values=jnp.array(np.nan_to_num(values, nan=1.0)),
-        measured=jnp.array(np.isfinite(values)),
-        sigma=jnp.array(sigma),
-        given=jnp.array(np.reshape(given_values, (len(experiments), len(given)))),
+        t0=_on_device([e.t0 for e in experiments]),
+        times=_on_device([np.pad(times, (0, num_times - len(times)), mode="edge") for times, _ in uniques]),
+        rows=_on_device([padded_rows(rows, 0) for _, rows in uniques]),
+        values=_on_device(np.nan_to_num(values, nan=1.0)),
+        measured=_on_device(np.isfinite(values)),
+        sigma=_on_device(sigma),
+        given=_on_device(np.reshape(given_values, (len(experiments), len(given)))),
     )
+
+
+def _on_device(values: Any) -> Array:
+    """Return an array of JAX by a mere transfer; jnp.array would compile a program for each shape."""
+    return jax.device_put(np.asarray(values))

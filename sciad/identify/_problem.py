@@ -49,7 +49,7 @@ class Problem:
         *,
         rtol: float = 1e-8,
         atol: float | None = None,
-        max_steps: int = 10_000,
+        max_steps: int = 4096,
         defaults: Mapping[str, Any] | None = None,
     ):
         if not isinstance(model, Model):
@@ -165,9 +165,10 @@ def _check_noise(problem: Problem) -> None:
 def _check_rhs(problem: Problem) -> None:
     """Trace the right-hand side once without computing, so that its mistakes are told in one line."""
     states = problem.model.states
-    p = _Asked({q.name: jnp.float32(q.start) for q in problem.parameters})
+    number = jax.ShapeDtypeStruct((), jnp.float32)
+    y, p = jax.ShapeDtypeStruct((len(states),), jnp.float32), {q.name: number for q in problem.parameters}
     try:
-        out = jax.eval_shape(lambda t, y: problem.model.rhs(t, y, p), jnp.float32(0), jnp.zeros(len(states)))
+        out = jax.eval_shape(lambda t, y, p: problem.model.rhs(t, y, _Asked(p)), number, y, p)
     except Exception as error:
         if isinstance(error, _UnknownParameter):
             raise ValueError(str(error)) from None

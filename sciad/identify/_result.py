@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, field
 from os import PathLike
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from scipy.special import ndtri
 
 from sciad.core import Status, value_error
 
@@ -169,7 +169,7 @@ class Fit:
             raise value_error("interval: level", level, "a number between 0 and 1", "0.95 for 95 %")
         if method != "wald":
             raise value_error("interval: method", repr(method), "'wald'")
-        z = float(ndtri(0.5 + level / 2))
+        z = NormalDist().inv_cdf(0.5 + level / 2)
         variances = np.diag(self.uncertainty.covariance)
         return {
             name: _wald(self.params[name], z * float(np.sqrt(v)), self.scales[name], self.bounds.get(name))

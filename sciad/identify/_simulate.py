@@ -118,7 +118,7 @@ def fitted_curves(problem: Problem, objective: Objective, data: Data, values: Ma
 def best_sigmas(objective: Objective, data: Data, curves: list[Curve]) -> dict[str, float]:
     """Return each profiled sigma: the root of the mean squared residual of the observables that share it."""
     sigmas = {}
-    for name, least in zip(objective.sigma_names, data.least_sigma, strict=False):
+    for name, least in zip(objective.sigma_names, np.asarray(data.least_sigma), strict=False):
         mine = [curve.residuals for curve in curves if curve.sigma == name]
         sigmas[name] = float(max(np.sqrt(np.mean(np.concatenate(mine) ** 2)), least))
     return sigmas

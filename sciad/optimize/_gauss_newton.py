@@ -215,7 +215,8 @@ def _compiled(
     def loop(consts: Any, numbers: Any, x0: Array, bounds: Any, method: Any, tolerances: Tolerances) -> State:
         lower, upper = bounds
         report = partial(_report, progress, tolerances.max_steps)
-        return trust_region(lambda x: free.call(consts, x, numbers), x0, lower, upper, method, tolerances, report)
+        evaluate = lambda x: free.call(consts, x, numbers)
+        return trust_region(evaluate, free.out, x0, lower, upper, method, tolerances, report)
 
     guarded = jax.custom_jvp(lane_after_lane(loop))
     guarded.defjvp(_no_derivative)

@@ -83,7 +83,7 @@ def best_steps(
     `1/|scale step| - 1/radius`, nearly linear in it (Moré 1978, section 5), with a bisection of its logarithm every
     third time. Both steps come out of one loop, so that the factorisations in it are compiled once.
     """
-    grad = factor.R.T @ factor.q * factor.norms
+    grad = times(factor.R.T, factor.q) * factor.norms
     open_grad = jnp.where(jnp.where(grad > 0, low < 0, high > 0), grad / scale, 0)
 
     def body(search: _Search) -> _Search:

@@ -41,7 +41,7 @@ def least_squares_solution(A: Float[Array, "m n"], b: Float[Array, " m"]) -> Flo
 
 
 def _is_small(A: Array) -> bool:
-    return A.shape[0] <= _MOST_ROWS and A.shape[1] <= _MOST_COLUMNS
+    return max(A.shape) <= _MOST_ROWS and min(A.shape) <= _MOST_COLUMNS
 
 
 def _reflect(k: Array, A: Float[Array, "m n"]) -> Float[Array, "m n"]:

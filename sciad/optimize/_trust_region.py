@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from sciad.core import Status
 from sciad.optimize._levenberg_marquardt import LevenbergMarquardt, best_steps, factorise
+from sciad.optimize._linear_algebra import times
 
 RUNNING = -1
 
@@ -66,6 +67,7 @@ class State(NamedTuple):
 
 def trust_region(
     evaluate: Callable[[Array], Point],
+    shapes: Point,
     x0: Float[Array, " n"],
     lower: Float[Array, " n"],
     upper: Float[Array, " n"],
@@ -75,7 +77,8 @@ def trust_region(
 ) -> State:
     """Run the loop; the first evaluation is its iteration 0, so that `evaluate` is compiled once.
 
-    Nothing outside `[lower, upper]` is ever evaluated. `report` is called with the count of steps and the value.
+    `shapes` is what it returns, as shapes and dtypes. Nothing outside `[lower, upper]` is ever evaluated. `report` is
+    called with the count of steps and the value.
     """
 
     def body(state: State) -> State:
@@ -89,12 +92,11 @@ def trust_region(
     def running(state: State) -> Array:
         return state.status == RUNNING
 
-    return jax.lax.while_loop(running, body, _start(evaluate, x0, lower, upper))
+    return jax.lax.while_loop(running, body, _start(shapes, x0, lower, upper))
 
 
-def _start(evaluate: Callable[[Array], Point], x0: Array, lower: Array, upper: Array) -> State:
+def _start(shapes: Point, x0: Array, lower: Array, upper: Array) -> State:
     """Return the state in which the first evaluation is at `x0`."""
-    shapes = jax.eval_shape(evaluate, x0)
     point = jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.nan, leaf.dtype), shapes)
     nothing, count, zero = jnp.zeros_like(x0), jnp.array(0), jnp.zeros((), x0.dtype)
     valid = jnp.all((lower <= x0) & (x0 <= upper))
@@ -120,13 +122,13 @@ def _judge(state: State, new: Point, lower: Array, upper: Array, method: Levenbe
     first = state.num_evaluations == 0
     bad_rows = ~(jnp.isfinite(new.r) & jnp.all(jnp.isfinite(new.J), axis=1))
     norms = jnp.linalg.norm(new.J, axis=0)
-    finite = jnp.isfinite(new.value) & jnp.isfinite(new.r @ new.r) & jnp.all(jnp.isfinite(norms))
+    finite = jnp.isfinite(new.value) & jnp.isfinite((new.r * new.r).sum()) & jnp.all(jnp.isfinite(norms))
     step = new.x - state.point.x
     drop = state.point.value - new.value
     ratio = drop / jnp.where(state.gain > 0, state.gain, 1)
     # Differences smaller than rounding say nothing: then the gradient has to fall instead.
     blind = state.gain <= state.model.noise
-    projected_grad = _projected_norm(new.x, new.J.T @ new.r, state.scale, lower, upper)
+    projected_grad = _projected_norm(new.x, times(new.J.T, new.r), state.scale, lower, upper)
     calmer = (projected_grad < state.model.projected_grad) & (drop >= -state.model.noise)
     better = finite & jnp.any(step != 0) & jnp.where(blind, calmer, ratio > 1e-4)
     accept = first | better  # a start that is not finite is kept to be shown
@@ -149,7 +151,7 @@ def _judge(state: State, new: Point, lower: Array, upper: Array, method: Levenbe
 
 def _next_radius(state: State, step: Array, length: Array, drop: Array, ratio: Array, finite: Array) -> Array:
     """Grow the radius where the model was right, and shrink it to the minimum of a parabola where it was wrong."""
-    slope = state.model.grad @ step
+    slope = (state.model.grad * step).sum()
     bend = -drop - slope  # of the parabola through both values with this slope at the first
     lowest = jnp.where(finite & (bend > 0), -slope / (2 * jnp.where(bend > 0, bend, 1)), 0.25)
     shrunk = length * jnp.clip(lowest, 0.1, 0.5)
@@ -167,10 +169,10 @@ def _propose(state: State, lower: Array, upper: Array) -> State:
     # A step to a bound ends on it exactly: x + (bound - x) can miss it by rounding.
     trial = jnp.where(step.change <= lower - x, lower, jnp.where(step.change >= upper - x, upper, x + step.change))
     trial = jnp.where(jnp.isnan(trial), x, jnp.clip(trial, lower, upper))
-    grad = point.J.T @ point.r
+    grad = times(point.J.T, point.r)
     size = jnp.linalg.norm(point.r)
     eps = jnp.finfo(x.dtype).eps
-    rounding = eps * jnp.linalg.norm(jnp.abs(point.J) @ jnp.abs(x))
+    rounding = eps * jnp.linalg.norm(times(jnp.abs(point.J), jnp.abs(x)))
     model = Model(
         grad=grad,
         full=full.change,
