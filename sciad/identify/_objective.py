@@ -83,6 +83,7 @@ class Objective:
     is_log: tuple[bool, ...]
     groups: tuple[Group, ...]
     sigma_names: tuple[str, ...]
+    method: ode.Method | None
     max_steps: int
 
     def __call__(self, x: Float[Array, " n"], data: Data) -> tuple[Array, Array, Array]:
@@ -138,7 +139,16 @@ class Objective:
         # a state that starts far below atol may grow to matter: it is followed relative to where it starts
         atol = jnp.where(y0 != 0, jnp.minimum(data.atol, data.rtol * jnp.abs(y0)), data.atol)
         solution = ode.solve(
-            self.rhs, y0, times, p, t0=t0, rtol=data.rtol, atol=atol, max_steps=self.max_steps, throw=False
+            self.rhs,
+            y0,
+            times,
+            p,
+            t0=t0,
+            method=self.method,
+            rtol=data.rtol,
+            atol=atol,
+            max_steps=self.max_steps,
+            throw=False,
         )
         ys = jnp.where(solution.success, solution.ys, jnp.nan)
         known = p | {"t": times} | {state: ys[:, i] for i, state in enumerate(self.states)}
@@ -227,6 +237,7 @@ def compile_problem(problem: Problem) -> tuple[Objective, Data]:
         is_log=tuple(p.scale == "log" for p in problem.estimated),
         groups=tuple(groups),
         sigma_names=tuple(sigma_names),
+        method=problem.method,
         max_steps=problem.max_steps,
     )
     data = Data(

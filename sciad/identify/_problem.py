@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sciad import ode
 from sciad.core import type_error, value_error
 from sciad.identify._equations import Equations, Expression, check_names
 from sciad.identify._experiment import Experiment
@@ -30,6 +31,8 @@ class Problem:
     rtol, atol : float
         Tolerances of the solves. `atol`, in the unit of the states, is by default 1e-12, or 1e-30 if any noise is
         log-normal, where small values count as much as large ones; for a state that starts below it, less.
+    method : sciad.ode.Method, optional
+        By default `ode.Tsit5()`; for stiff models `ode.Rodas5P()`.
     max_steps : int
         Most steps of one solve; a solve that needs more counts as failed.
     defaults : mapping, optional
@@ -49,6 +52,7 @@ class Problem:
         *,
         rtol: float = 1e-8,
         atol: float | None = None,
+        method: ode.Method | None = None,
         max_steps: int = 4096,
         defaults: Mapping[str, Any] | None = None,
     ):
@@ -59,8 +63,8 @@ class Problem:
         self.experiments = _checked_list("experiments", experiments, Experiment)
         if atol is None:
             atol = 1e-30 if any(isinstance(n, LogNormal) for e in self.experiments for n in e.noise) else 1e-12
-        _check_solver(rtol, atol, max_steps)
-        self.rtol, self.atol, self.max_steps = float(rtol), float(atol), int(max_steps)
+        _check_solver(method, rtol, atol, max_steps)
+        self.rtol, self.atol, self.method, self.max_steps = float(rtol), float(atol), method, int(max_steps)
         self.defaults = dict(defaults or {})
         _check_names(self)
         _check_noise(self)
@@ -102,7 +106,9 @@ def _checked_list(what: str, items: Iterable[Any], kind: type) -> tuple[Any, ...
     return items
 
 
-def _check_solver(rtol: Any, atol: Any, max_steps: Any) -> None:
+def _check_solver(method: Any, rtol: Any, atol: Any, max_steps: Any) -> None:
+    if method is not None and not isinstance(method, ode.Method):
+        raise type_error("problem: method", repr(method), "a method object such as ode.Rodas5P()")
     for name, value in (("rtol", rtol), ("atol", atol)):
         if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < math.inf:
             raise value_error(f"problem: {name}", repr(value), "a positive number", "leave it out for the default")

@@ -32,6 +32,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from sciad import ode
 from sciad.core import value_error
 from sciad.identify._experiment import Experiment
 from sciad.identify._model import Model
@@ -46,9 +47,10 @@ _KEYS = {
     "parameters.*": ("start", "lower", "upper", "scale", "fixed"),
     "experiments": ("data", "separator", "decimal", "time", "observe", "noise", "t0", "given", "name"),
     "noise": ("kind", "sigma"),
-    "solver": ("rtol", "atol", "max_steps"),
+    "solver": ("method", "rtol", "atol", "max_steps"),
     "fit": ("starts", "seed"),
 }
+_METHODS = {"tsit5": ode.Tsit5, "rodas5p": ode.Rodas5P}
 _NOISES: dict[str, type[Noise]] = {"normal": Normal, "lognormal": LogNormal}
 
 
@@ -102,9 +104,20 @@ class _Reader:
             self.model(self.table("model", document["model"])),
             [Parameter(name, **table) for name, table in parameters.items()],
             [self.experiment(self.table("experiments", table)) for table in experiments],
-            **options["solver"],
+            **self.solver(options["solver"]),
             defaults=options["fit"],
         )
+
+    def solver(self, table: Mapping[str, Any]) -> dict[str, Any]:
+        options = dict(table)
+        if "method" in options:
+            name = options["method"]
+            if name not in _METHODS:
+                raise ValueError(
+                    f"{self.at('method', name)}: got {name!r}, expected one of {', '.join(map(repr, _METHODS))}"
+                )
+            options["method"] = _METHODS[name]()
+        return options
 
     def model(self, table: Mapping[str, Any]) -> Model:
         self.check_keys("model", table, required=("initial",))

@@ -87,7 +87,7 @@ class ODESolution(Solution):
 
 
 _CURES = {
-    Status.MAX_STEPS: "raise max_steps, loosen rtol and atol, or, if the problem is stiff, it needs an implicit method",
+    Status.MAX_STEPS: "raise max_steps, loosen rtol and atol, or, if the problem is stiff, use method=ode.Rodas5P()",
     Status.STEP_UNDERFLOW: "the solution may blow up there, or f is not smooth or not finite; look at f near that time",
     Status.NONFINITE: "f(t0, y0, args) is not finite; look at y0, args and f at the start",
     Status.INVALID_INPUT: "times must be finite and all on one side of t0, tolerances positive",

@@ -7,6 +7,7 @@ from scipy.optimize import curve_fit, minimize
 from scipy.stats import norm
 
 from sciad import identify as idt
+from sciad import ode
 from tests.identify.problems import DECAY, MEASURED, TIMES, WIGGLE, decay, decay_parameters, exponential
 
 VALUES = 1e-6  # both sides stop within 1e-8 of a standard error or so, and the solves have rtol 1e-8
@@ -340,3 +341,17 @@ def test_the_start_may_lie_before_the_data():
     assert_fit(fit, *curve_fitted(exponential, TIMES + 1, MEASURED, [1, 1], 0.05))
     late = idt.fit(decay(data=data, noise=idt.Normal(sigma=0.05)))
     assert late.params["x0"] == pytest.approx(fit.params["x0"] * np.exp(-fit.params["k"]), rel=1e-6)
+
+
+def test_a_stiff_model_by_rodas5p():
+    """A fast and a slow rate, 1e6 apart: an explicit method would need a million steps."""
+    t = np.linspace(0, 5, 11)
+    data = {"t": t, "y": 2.0 * np.exp(-0.7 * t)}
+    model = idt.Model({"x": "1e6*(y - x)", "y": "-k*y"}, initial={"x": 0, "y": "y0"})
+    parameters = [idt.Parameter("k", 1.0, 0.01, 10.0, scale="log"), idt.Parameter("y0", 1.0, 0.0, 10.0)]
+    experiment = idt.Experiment(data, time="t", observe={"y": "y"}, noise=idt.Normal(sigma=0.1))
+    fit = idt.fit(idt.Problem(model, parameters, [experiment], method=ode.Rodas5P()))
+    assert fit.params["k"] == pytest.approx(0.7, rel=1e-6)
+    assert fit.params["y0"] == pytest.approx(2.0, rel=1e-6)
+    with pytest.raises(TypeError, match="problem: method: got 'radau', expected a method object"):
+        idt.Problem(model, parameters, [experiment], method="radau")

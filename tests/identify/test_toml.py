@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from sciad import identify as idt
+from sciad import ode
 from tests.identify.problems import MEASURED, TIMES, decay
 
 CSV = "t,x\n" + "".join(f"{t!r},{x!r}\n" for t, x in zip(TIMES.tolist(), MEASURED.tolist(), strict=True))
@@ -152,7 +153,7 @@ REFUSED = {
     "problem.toml, line 20: unknown key 'sgima'; known are kind, sigma; did you mean 'sigma'?": ("sigma", "sgima"),
     "problem.toml, line 19: unknown key 'observed'; known are data, separator, decimal, time, observe, noise, t0, "
     "given, name; did you mean 'observe'?": ("observe", "observed"),
-    "problem.toml, line 23: unknown key 'rtoll'; known are rtol, atol, max_steps; did you mean 'rtol'?": (
+    "problem.toml, line 23: unknown key 'rtoll'; known are method, rtol, atol, max_steps; did you mean 'rtol'?": (
         "rtol",
         "rtoll",
     ),
@@ -281,3 +282,10 @@ def test_starts_of_the_file_are_checked(load):
             ValueError, match=re.escape(f"fit: starts: got {shown}, expected a whole number, at least 1")
         ):
             idt.fit(loaded)
+
+
+def test_solver_of_a_stiff_model_by_name(load):
+    problem = load(("\n[solver]", '\n[solver]\nmethod = "rodas5p"'))
+    assert isinstance(problem.method, ode.Rodas5P)
+    with pytest.raises(ValueError, match=r"line \d+: got 'radau', expected one of 'tsit5', 'rodas5p'$"):
+        load(("\n[solver]", '\n[solver]\nmethod = "radau"'))

@@ -1,0 +1,91 @@
+"""Small dense linear algebra that stays inside one kernel, and is never differentiated through.
+
+XLA leaves a loop as one kernel only if no LAPACK call is in it. Up to 4 unknowns the inverse is written out; up to 32
+it is a rolled Gauss-Jordan elimination with partial pivoting; beyond, LAPACK is worth the call.
+"""
+
+from collections.abc import Callable
+
+import jax.numpy as jnp
+import jax.scipy.linalg
+from jax import lax
+from jaxtyping import Array, Inexact
+
+_WRITTEN_OUT = 4
+_ROLLED = 32
+
+
+def factorise(matrix: Inexact[Array, "n n"]) -> Callable[[Inexact[Array, " n"]], Inexact[Array, " n"]]:
+    """Return x = solve(b) with matrix x = b, for use with many b.
+
+    Derivatives with respect to `matrix` and `b` reuse the factors, transposed for the adjoint; the elimination itself
+    is never differentiated. A singular matrix gives values that are not finite.
+    """
+    n = matrix.shape[0]
+    if n > _ROLLED:
+        factors = jax.scipy.linalg.lu_factor(lax.stop_gradient(matrix))
+
+        def solve(_: Callable, b: Array) -> Array:
+            return jax.scipy.linalg.lu_solve(factors, b)
+
+        def transpose_solve(_: Callable, b: Array) -> Array:
+            return jax.scipy.linalg.lu_solve(factors, b, trans=1)
+    else:
+        invert = _inverse_written_out if n <= _WRITTEN_OUT else _inverse_rolled
+        inverse = invert(lax.stop_gradient(matrix))
+
+        def solve(_: Callable, b: Array) -> Array:
+            return times(inverse, b)
+
+        def transpose_solve(_: Callable, b: Array) -> Array:
+            return times(inverse.T, b)
+
+    def matvec(x: Array) -> Array:
+        return times(matrix, x)
+
+    return lambda b: lax.custom_linear_solve(matvec, b, solve, transpose_solve)
+
+
+def times(matrix: Inexact[Array, "n n"], x: Inexact[Array, " n"]) -> Inexact[Array, " n"]:
+    """Return matrix @ x; for few unknowns as a sum of products, since a dot would end the kernel."""
+    return matrix @ x if matrix.shape[0] > _ROLLED else (matrix * x[None, :]).sum(1)
+
+
+def _inverse_written_out(matrix: Array) -> Array:
+    """Gauss-Jordan with partial pivoting as straight-line scalar code."""
+    n = matrix.shape[0]
+    one, zero = jnp.ones((), matrix.dtype), jnp.zeros((), matrix.dtype)
+    rows = [[matrix[i, j] for j in range(n)] + [one if i == j else zero for j in range(n)] for i in range(n)]
+    for k in range(n):
+        for i in range(k + 1, n):  # bring the largest pivot up, by exchanges of two rows at a time
+            larger = jnp.abs(rows[i][k]) > jnp.abs(rows[k][k])
+            exchanged = [
+                (jnp.where(larger, b, a), jnp.where(larger, a, b)) for a, b in zip(rows[k], rows[i], strict=True)
+            ]
+            rows[k], rows[i] = [list(row) for row in zip(*exchanged, strict=True)]
+        pivot = one / rows[k][k]
+        rows[k] = [a * pivot for a in rows[k]]
+        for i in range(n):
+            if i != k:
+                factor = rows[i][k]
+                rows[i] = [a - factor * b for a, b in zip(rows[i], rows[k], strict=True)]
+    return jnp.stack([jnp.stack(row[n:]) for row in rows])
+
+
+def _inverse_rolled(matrix: Array) -> Array:
+    """Gauss-Jordan with partial pivoting as a loop over columns."""
+    n = matrix.shape[0]
+    index = jnp.arange(n)
+
+    def eliminate(k: Array, m: Array) -> Array:
+        column = lax.dynamic_index_in_dim(m, k, 1, keepdims=False)
+        pivot = jnp.argmax(jnp.where(index >= k, jnp.abs(column), -1.0))
+        row_k = lax.dynamic_index_in_dim(m, k, 0, keepdims=False)
+        row_pivot = lax.dynamic_index_in_dim(m, pivot, 0, keepdims=False)
+        m = jnp.where((index == pivot)[:, None], row_k, m)
+        row = row_pivot / lax.dynamic_index_in_dim(row_pivot, k, 0, keepdims=False)
+        column = jnp.where(index == pivot, lax.dynamic_index_in_dim(row_k, k, 0, keepdims=False), column)
+        m = m - jnp.where(index == k, 0.0, column)[:, None] * row
+        return jnp.where((index == k)[:, None], row, m)
+
+    return lax.fori_loop(0, n, eliminate, jnp.concatenate([matrix, jnp.eye(n, dtype=matrix.dtype)], axis=1))[:, n:]

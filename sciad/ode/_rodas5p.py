@@ -1,0 +1,132 @@
+"""Rodas5P, the Rosenbrock-Wanner method of order 5(4) with dense output of order 4, for stiff problems.
+
+No Newton iteration: a step is one Jacobian, one factorisation and eight linear solves.
+Source: G. Steinebach, "Construction of Rosenbrock-Wanner method Rodas5P and numerical benchmarks within the Julia
+Differential Equations package", BIT Numerical Mathematics 63 (2023) 27.
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float
+
+from sciad.ode._linear_algebra import factorise
+from sciad.ode._method import Method, Step, VectorField
+
+_GAMMA = 0.21193756319429014
+_A = np.zeros((8, 8))
+_A[1, :1] = [3.0]
+_A[2, :2] = [2.849394379747939, 0.45842242204463923]
+_A[3, :3] = [-6.954028509809101, 2.489845061869568, -10.358996098473584]
+_A[4, :4] = [2.8029986275628964, 0.5072464736228206, -0.3988312541770524, -0.04721187230404641]
+_A[5, :5] = [-7.502846399306121, 2.561846144803919, -11.627539656261098, -0.18268767659942256, 0.030198172008377946]
+_A[6, :6] = [*_A[5, :5], 1.0]
+_A[7, :7] = [*_A[5, :5], 1.0, 1.0]
+_C = np.zeros((8, 8))
+_C[1, :1] = [-14.155112264123755]
+_C[2, :2] = [-17.97296035885952, -2.859693295451294]
+_C[3, :3] = [147.12150275711716, -1.41221402718213, 71.68940251302358]
+_C[4, :4] = [165.43517024871676, -0.4592823456491126, 42.90938336958603, -5.961986721573306]
+_C[5, :5] = [24.854864614690072, -3.0009227002832186, 47.4931110020768, 5.5814197821558125, -0.6610691825249471]
+_C[6, :5] = [30.91273214028599, -3.1208243349937974, 77.79954646070892, 34.28646028294783, -19.097331116725623]
+_C[6, 5:6] = [-28.087943162872662]
+_C[7, :5] = [37.80277123390563, -3.2571969029072276, 112.26918849496327, 66.9347231244047, -40.06618937091002]
+_C[7, 5:7] = [-54.66780262877968, -9.48861652309627]
+_NODES = np.array([0, 0.6358126895828704, 0.4095798393397535, 0.9769306725060716, 0.4288403609558664, 1, 1, 1])
+_D = np.array([_GAMMA, -0.42387512638858027, -0.3384627126235924, 1.8046452872882734, 2.325825639765069, 0, 0, 0])
+_H = np.zeros((3, 8))  # dense output
+_H[0, :4] = [25.948786856663858, -2.5579724845846235, 10.433815404888879, -2.3679251022685204]
+_H[0, 4:] = [0.524948541321073, 1.1241088310450404, 0.4272876194431874, -0.17202221070155493]
+_H[1, :4] = [-9.91568850695171, -0.9689944594115154, 3.0438037242978453, -24.495224566215796]
+_H[1, 4:] = [20.176138334709044, 15.98066361424651, -6.789040303419874, -6.710236069923372]
+_H[2, :4] = [11.419903575922262, 2.8879645146136994, 72.92137995996029, 80.12511834622643]
+_H[2, 4:] = [-52.072871366152654, -59.78993625266729, -0.15582684282751913, 4.883087185713722]
+
+
+class Rodas5P(Method):
+    """Steinebach's Rosenbrock method of order 5: the choice for stiff problems of up to some 50 states.
+
+    The Jacobian is exact, by forward differentiation; `num_f` does not count it.
+
+    Parameters
+    ----------
+    unroll : bool
+        Write the stages out instead of looping over them; a solve chooses by itself.
+    """
+
+    unroll: bool = eqx.field(static=True, default=False)
+    order = 5
+    evaluations = 8
+
+    def init(self, f: VectorField, t: Array, y: Array) -> Array:
+        return f(t, y)
+
+    def step(self, f: VectorField, t: Array, y: Array, h: Array, carry: Array) -> Step:
+        linearised = _linearise(f, t, y, h)
+        u = (_written_out if self.unroll else _in_a_loop)(linearised, carry)
+        y_end = y + (jnp.asarray(_A[7], y.dtype)[:, None] * u).sum(0) + u[7]
+        return Step(y_end, u[7], (y, y_end, u), f(t + h, y_end))
+
+    def interpolate(self, dense: Any, theta: Array) -> Float[Array, "n"]:
+        y, y_end, u = dense
+        theta_y = theta.astype(y.dtype)
+        k = (jnp.asarray(_H, y.dtype)[:, :, None] * u).sum(1)
+        bulge = (1 - theta_y) * (k[0] + theta_y * (k[1] + theta_y * k[2]))
+        return jnp.where(theta >= 1, y_end, (1 - theta_y) * y + theta_y * (y_end + bulge))
+
+    def unrolled(self) -> "Rodas5P":
+        return Rodas5P(unroll=True)
+
+
+class _Linearised(NamedTuple):
+    """The right-hand side about the start of a step, and the solve with W = I / (gamma h) - J."""
+
+    f: VectorField
+    solve: Any
+    df_dt: Array
+    t: Array
+    y: Array
+    h: Array
+    h_y: Array
+
+
+def _linearise(f: VectorField, t: Array, y: Array, h: Array) -> _Linearised:
+    h_y = h.astype(y.dtype)
+    jacobian = jax.jacfwd(lambda y: f(t, y), holomorphic=jnp.iscomplexobj(y))(y)
+    df_dt = jax.jvp(lambda t: f(t, y), (t,), (jnp.ones_like(t),))[1]
+    w = jnp.eye(y.shape[0], dtype=y.dtype) / (_GAMMA * h_y) - jacobian
+    return _Linearised(f, factorise(w), df_dt, t, y, h, h_y)
+
+
+def _in_a_loop(at: _Linearised, f0: Array) -> Array:
+    rows_a, rows_c, d = (jnp.asarray(x, at.y.dtype) for x in (_A, _C, _D))
+    nodes = jnp.asarray(_NODES, at.t.dtype)
+
+    def stage(i: Array, u: Array) -> Array:
+        value = at.f(at.t + nodes[i] * at.h, at.y + (rows_a[i][:, None] * u).sum(0))
+        rhs = value + at.h_y * d[i] * at.df_dt + (rows_c[i][:, None] * u).sum(0) / at.h_y
+        return lax.dynamic_update_index_in_dim(u, at.solve(rhs), i, 0)
+
+    first = at.solve(f0 + at.h_y * d[0] * at.df_dt)
+    return lax.fori_loop(1, 8, stage, jnp.zeros((8, *at.y.shape), at.y.dtype).at[0].set(first))
+
+
+def _written_out(at: _Linearised, f0: Array) -> Array:
+    u: list[Array] = []
+    for a, c, node, d in zip(_A, _C, _NODES, _D, strict=True):
+        value = at.f(at.t + node * at.h, _sum(a, u, at.y)) if u else f0
+        rhs = value + at.h_y * float(d) * at.df_dt if d else value
+        u.append(at.solve(_sum(c, [k / at.h_y for k in u], rhs)))
+    return jnp.stack(u)
+
+
+def _sum(weights: np.ndarray, terms: list[Array], start: Array) -> Array:
+    """Return start + sum_i weights_i terms_i, leaving out the zeros."""
+    for weight, term in zip(weights, terms, strict=False):
+        if weight != 0:
+            start = start + float(weight) * term
+    return start
