@@ -45,9 +45,9 @@ def step_factor(norm: Array, log_error_before: Array, order: int) -> StepFactor:
     """
     accepted = norm <= 1
     log_error = jnp.log(jnp.clip(norm, 1e-10, 1e10))
-    proportional_integral = jnp.exp((-0.85 * log_error + 0.2 * log_error_before) / order)
-    proportional = jnp.exp(-log_error / order)
-    factor = _SAFETY * jnp.where(accepted, proportional_integral, proportional)
+    # after a rejection, plain proportional control: what came before says nothing of this step
+    exponent = jnp.where(accepted, -0.85 * log_error + 0.2 * log_error_before, -log_error)
+    factor = _SAFETY * jnp.exp(exponent / order)
     factor = jnp.clip(factor, _SHRINK_MOST, jnp.where(accepted, _GROW_MOST, 1.0))
     return StepFactor(factor, accepted, jnp.where(accepted, log_error, log_error_before))
 
