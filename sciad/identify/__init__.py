@@ -18,7 +18,8 @@ from sciad.identify._fit import fit
 from sciad.identify._result import Fit
 from sciad.identify._save import load_fit
 from sciad.identify._simulate import simulate
-from sciad.identify._equations import Equations, Expression
+from sciad.identify._equations import Equations
+from sciad.identify._expression import Expression
 
 __all__ = [
     "Model",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sciad.core import type_error, value_error
-from sciad.identify._equations import Expression
+from sciad.identify._expression import Expression
 from sciad.identify._noise import LogNormal, Noise, Normal
 from sciad.identify._read import Table
 

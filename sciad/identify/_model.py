@@ -6,7 +6,8 @@ from numbers import Real
 from typing import Any
 
 from sciad.core import type_error, value_error
-from sciad.identify._equations import Equations, Expression
+from sciad.identify._equations import Equations
+from sciad.identify._expression import Expression
 
 
 class Model:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from numbers import Real
 
 from sciad.core import value_error
-from sciad.identify._equations import Expression
+from sciad.identify._expression import Expression
 
 ESTIMATE = "estimate"
 

@@ -21,8 +21,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from sciad import ode
-from sciad.identify._equations import Expression
 from sciad.identify._experiment import Experiment
+from sciad.identify._expression import Expression
 from sciad.identify._noise import ESTIMATE, LogNormal
 from sciad.identify._problem import Problem
 

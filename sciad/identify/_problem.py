@@ -1,6 +1,5 @@
 """The problem: a model, its parameters and the experiments, checked against each other before anything runs."""
 
-import difflib
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,9 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from sciad import ode
-from sciad.core import type_error, value_error
-from sciad.identify._equations import Equations, Expression, check_names
+from sciad.core import did_you_mean, type_error, value_error
+from sciad.identify._equations import Equations
 from sciad.identify._experiment import Experiment
+from sciad.identify._expression import Expression, check_names
 from sciad.identify._model import Model
 from sciad.identify._noise import ESTIMATE, LogNormal
 from sciad.identify._parameter import Parameter
@@ -92,7 +92,7 @@ class Problem:
         values = {p.name: p.start for p in self.parameters}
         for name in changed:
             if name not in values:
-                raise value_error("parameter", repr(name), f"one of {', '.join(values)}{_hint(name, values)}")
+                raise value_error("parameter", repr(name), f"one of {', '.join(values)}{did_you_mean(name, values)}")
         return values | {name: float(value) for name, value in changed.items()}
 
 
@@ -136,7 +136,7 @@ def _check_names(problem: Problem) -> None:
                 _check_without_time(Expression(noise.sigma), names, "noise sigma")
         for name in experiment.given:
             if name not in names:
-                expected = f"one of the parameters {', '.join(names)}{_hint(name, names)}"
+                expected = f"one of the parameters {', '.join(names)}{did_you_mean(name, names)}"
                 raise value_error(f"experiment {experiment.name!r}: given", repr(name), expected)
 
 
@@ -201,7 +201,9 @@ class _Asked(dict):
     """Parameters that say which name was asked for in vain."""
 
     def __missing__(self, name: str) -> Any:
-        raise _UnknownParameter(f"model: unknown parameter {name!r}; known are {', '.join(self)}{_hint(name, self)}")
+        raise _UnknownParameter(
+            f"model: unknown parameter {name!r}; known are {', '.join(self)}{did_you_mean(name, self)}"
+        )
 
 
 def _last_line_of(rhs: Any, error: BaseException) -> str:
@@ -212,8 +214,3 @@ def _last_line_of(rhs: Any, error: BaseException) -> str:
     name = getattr(rhs, "__name__", type(rhs).__name__)
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     return f"function {name!r}" + (f" ({file.rsplit('/', 1)[-1]}, line {lines[-1]})" if file and lines else "")
-
-
-def _hint(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""

@@ -22,7 +22,6 @@ noise = { kind = "lognormal", sigma = "estimate" }
 starts = 16
 """
 
-import difflib
 import re
 import runpy
 import tomllib
@@ -33,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from sciad import ode
-from sciad.core import value_error
+from sciad.core import did_you_mean, value_error
 from sciad.identify._experiment import Experiment
 from sciad.identify._model import Model
 from sciad.identify._noise import LogNormal, Noise, Normal
@@ -189,9 +188,8 @@ class _Reader:
         known = _KEYS[section]
         for key in table:
             if key not in known:
-                close = difflib.get_close_matches(key, known, n=1)
-                hint = f"; did you mean {close[0]!r}?" if close else ""
-                raise ValueError(f"{self.at(key, table[key])}: unknown key {key!r}; known are {', '.join(known)}{hint}")
+                listed = ", ".join(known) + did_you_mean(key, known)
+                raise ValueError(f"{self.at(key, table[key])}: unknown key {key!r}; known are {listed}")
         for key in required:
             if key not in table:
                 place = f" in [{shown or section}]" if section else ""

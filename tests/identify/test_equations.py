@@ -11,7 +11,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from sciad.identify._equations import Equations, Expression, check_names
+from sciad.identify._equations import Equations
+from sciad.identify._expression import Expression, check_names
 
 
 @pytest.fixture(autouse=True)
