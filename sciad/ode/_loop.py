@@ -4,7 +4,6 @@ It knows no method and is never differentiated. It is written to compile to one 
 custom call, no branch. Time runs forward here; `_solve` turns a backward problem round.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -13,21 +12,23 @@ from jax import lax
 from jaxtyping import Array, Float, Int, PyTree
 
 from sciad.core import Progress, Status
-from sciad.ode._control import Tolerance, error_norm, first_step, step_factor
-from sciad.ode._method import Method
+from sciad.ode._control import Tolerance, error_norm, first_step
+from sciad.ode._method import Method, Step, System
 
 _PROGRESS_EVERY = 256
 
 
 class Grid(NamedTuple):
-    """The accepted steps: step i goes from (ts[i], ys[i]) over hs[i].
+    """The accepted steps: step i goes from (ts[i], xs[i]) over hs[i], as records[i] says.
 
-    Beyond the last step ts is the start, hs and ys are zero: right-hand sides may be evaluated there at any time.
+    xs holds the method's memory, which begins with the state. Beyond the last step ts is the start, all else is zero:
+    right-hand sides may be evaluated there at any time.
     """
 
     ts: Float[Array, "capacity+1"]
     hs: Float[Array, "capacity+1"]
-    ys: Float[Array, "capacity+1 n"]
+    xs: Float[Array, "capacity+1 m"]
+    records: PyTree
     num_steps: Int[Array, ""]
 
 
@@ -55,35 +56,32 @@ class _State(NamedTuple):
 
 def integrate(
     method: Method,
-    f: Callable[[Array, Array, PyTree], Array],
+    system: System,
     max_steps: int,
     record: bool,
     progress: Progress | None,
     t0: Array,
     t_save: Float[Array, "times"],
     y0: Float[Array, "n"],
-    params: PyTree,
     tolerance: Tolerance,
 ) -> tuple[Trajectory, Grid | None]:
-    """Solve y' = f(t, y, params) from t0 through the increasing `t_save`, all at or after t0.
+    """Solve M y' = f(t, y) from t0 through the increasing `t_save`, all at or after t0.
 
     With `record` the accepted grid is kept, in buffers of `max_steps` rows; without, memory does not depend on the
     number of steps.
     """
     t_end = t_save[-1]
 
-    def field(t: Array, y: Array) -> Array:
-        return f(jnp.minimum(t, t_end), y, params)  # rounding must not carry a stage beyond the interval
-
     def body(s: _State) -> _State:
         left = t_end - s.t
         last = s.h >= left * (1 - 1e-3)  # a remainder of a thousandth of a step is not worth a step
         t = jnp.where(last, t_end, s.t + s.h)
         h = t - s.t  # not s.h: the step that time really makes, which rounding changes far from t = 0
-        step = method.step(field, s.t, s.y, h, s.carry)
-        factor, accepted, log_error = step_factor(
-            error_norm(step.error, s.y, step.y, tolerance), s.log_error, method.order
-        )
+        size = jnp.abs(s.y)
+        step = method.step(system, s.t, s.y, h, s.carry, lambda error: error_norm(error, size, tolerance))
+        size = jnp.maximum(size, jnp.abs(step.y))
+        norm = lambda error: error_norm(error, size, tolerance)
+        (factor, accepted, log_error), step = method.control(step, norm(step.error), s.log_error, norm)
         saved, num_saved = _save(method, step.dense, s, t, h, t_save, accepted)
         pick = lambda new, old: jnp.where(accepted, new, old)
         h_next = (h * factor).astype(h.dtype)
@@ -93,14 +91,14 @@ def integrate(
             t=pick(t, s.t),
             y=pick(step.y, s.y),
             h=pick(jnp.maximum(h_next, smallest), h_next),  # an accepted step must move time
-            carry=jax.tree.map(pick, step.carry, s.carry),
+            carry=jax.tree.map(pick, step.carry, s.carry if step.retry is None else step.retry),
             log_error=log_error,
             tries=s.tries + 1,
             accepted=s.accepted + accepted,
             status=jnp.where(too_small, Status.STEP_UNDERFLOW, s.status).astype(jnp.int32),
             saved=saved,
             num_saved=num_saved,
-            grid=_record(s.grid, s, h, pick(t, s.t), pick(step.y, s.y)),
+            grid=_record(method, s, h, accepted, t, step),
         )
         _report(progress, state, t0, t_end)
         return state
@@ -108,14 +106,14 @@ def integrate(
     s = lax.while_loop(
         lambda s: (s.t < t_end) & (s.tries < max_steps) & (s.status == Status.SUCCESS),
         body,
-        _initial_state(method, field, max_steps, record, t0, t_save, y0, tolerance),
+        _initial_state(method, system, max_steps, record, t0, t_save, y0, tolerance),
     )
     status = jnp.where((s.status == Status.SUCCESS) & (s.t < t_end), Status.MAX_STEPS, s.status).astype(jnp.int32)
     stats = {
         "num_steps": s.tries,
         "num_accepted": s.accepted,
         "num_rejected": s.tries - s.accepted,
-        "num_f": 2 + method.evaluations * s.tries,
+        **method.counts(s.carry, s.tries),
         "t": s.t,
         "h": s.h,
     }
@@ -124,7 +122,7 @@ def integrate(
 
 def _initial_state(
     method: Method,
-    field: Callable[[Array, Array], Array],
+    system: System,
     max_steps: int,
     record: bool,
     t0: Array,
@@ -133,20 +131,12 @@ def _initial_state(
     tolerance: Tolerance,
 ) -> _State:
     span = t_save[-1] - t0
-    h = first_step(field, t0, y0, field(t0, y0), span, tolerance, method.order)
+    h = first_step(system.slope, t0, y0, span, tolerance, method.order)
     h = jnp.maximum(h, _smallest_step(t0, span))
     at_start = t_save <= t0
     zero = jnp.zeros((), jnp.int32)
-    carry = method.init(field, t0, y0)
-    defined = jnp.all(jnp.array([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(carry)]))
-    finite = jnp.all(jnp.isfinite(y0)) & (defined | (span == 0))
-    capacity = max_steps + 1
-    grid = Grid(
-        ts=jnp.full(capacity, t0),
-        hs=jnp.zeros(capacity, t0.dtype),
-        ys=jnp.zeros((capacity, y0.shape[0]), y0.dtype).at[0].set(y0),
-        num_steps=zero,
-    )
+    carry = method.init(system, t0, y0, jnp.minimum(h, span))
+    finite = jnp.all(jnp.isfinite(y0)) & (jnp.all(jnp.isfinite(system(t0, y0))) | (span == 0))
     return _State(
         t=t0,
         y=y0,
@@ -158,7 +148,7 @@ def _initial_state(
         status=jnp.where(finite, Status.SUCCESS, Status.NONFINITE).astype(jnp.int32),
         saved=jnp.where(at_start[:, None], y0, jnp.nan),
         num_saved=jnp.sum(at_start, dtype=jnp.int32),
-        grid=grid if record else None,
+        grid=_empty_grid(method, max_steps + 1, t0, y0, carry) if record else None,
     )
 
 
@@ -185,17 +175,39 @@ def fraction(t_save: Array, t: Array, h: Array, t_end: Array) -> Array:
     return jnp.where(t_save >= t_end, 1.0, (t_save - t) / h).astype(t.dtype)
 
 
-def _record(grid: Grid | None, s: _State, h: Array, t: Array, y: Array) -> Grid | None:
-    """Keep the step; after a rejection the same row is written again, so that no branch is needed."""
-    if grid is None:
+def replay(
+    method: Method, system: System, grid: Grid, i: Array, x: Array, *, branches: bool = True
+) -> tuple[Array, PyTree]:
+    """Return the memory after step i if it started from `x`, and the step's dense output."""
+    record = jax.tree.map(lambda rows: rows[i], grid.records)
+    play = method.replay if branches else method.replay_without_branches
+    return play(system, grid.ts[i], x, grid.hs[i], record, lax.stop_gradient(grid.xs[i + 1]))
+
+
+def _empty_grid(method: Method, capacity: int, t0: Array, y0: Array, carry: PyTree) -> Grid:
+    x = method.memory(y0, carry)
+    return Grid(
+        ts=jnp.full(capacity, t0),
+        hs=jnp.zeros(capacity, t0.dtype),
+        xs=jnp.zeros((capacity, x.shape[0]), x.dtype).at[0].set(x),
+        records=jax.tree.map(lambda leaf: jnp.zeros(capacity, leaf.dtype), method.record(carry)),
+        num_steps=jnp.zeros((), jnp.int32),
+    )
+
+
+def _record(method: Method, s: _State, h: Array, accepted: Array, t: Array, step: Step) -> Grid | None:
+    """Keep the step; after a rejection the same rows are written again, so that no branch is needed."""
+    if s.grid is None:
         return None
     i = s.accepted
-    moved = t > s.t
-    end = i + moved
+    end = i + accepted
+    write = lambda rows, row, i: lax.dynamic_update_index_in_dim(rows, row, i, 0)
+    x = jnp.where(accepted, method.memory(step.y, step.carry), method.memory(s.y, s.carry))
     return Grid(
-        ts=lax.dynamic_update_index_in_dim(grid.ts, t, end, 0),
-        hs=lax.dynamic_update_index_in_dim(grid.hs, jnp.where(moved, h, 0.0), i, 0),
-        ys=lax.dynamic_update_index_in_dim(grid.ys, y, end, 0),
+        ts=write(s.grid.ts, jnp.where(accepted, t, s.t), end),
+        hs=write(s.grid.hs, jnp.where(accepted, h, 0.0), i),
+        xs=write(s.grid.xs, x, end),
+        records=jax.tree.map(lambda rows, row: write(rows, row, i), s.grid.records, method.record(s.carry)),
         num_steps=end,
     )
 

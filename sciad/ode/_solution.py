@@ -9,17 +9,18 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from sciad.core import Solution, Status
-from sciad.ode._loop import Grid, fraction
-from sciad.ode._method import Method, advance
+from sciad.ode._loop import Grid, fraction, replay
+from sciad.ode._method import Method, System
 from sciad.ode._time import carry_reached
 
 
 class DenseOutput(eqx.Module):
     """The solution at every time of the interval, from the grid: one step's stages are computed again at each query."""
 
-    f: Callable = eqx.field(static=True)
+    system: Callable[..., System] = eqx.field(static=True)
     method: Method = eqx.field(static=True)
     unravel: Callable = eqx.field(static=True)
+    y0: Array
     grid: Grid
     p: PyTree
     q: PyTree
@@ -36,10 +37,9 @@ class DenseOutput(eqx.Module):
         started = jnp.sum((steps <= grid.num_steps) & (grid.ts < tau))
         i = jnp.clip(started - 1, 0, jnp.maximum(grid.num_steps - 1, 0))
         t_end = grid.ts[i + 1]
-        field = lambda t, y: self.f(jnp.minimum(t, t_end), y, self.p, self.q)
-        _, dense = advance(self.method, field, grid.ts[i], grid.ys[i], grid.hs[i])
+        _, dense = replay(self.method, self.system(self.p, self.q, t_end), grid, i, grid.xs[i])
         y = self.method.interpolate(dense, fraction(tau, grid.ts[i], grid.hs[i], t_end))
-        return jnp.where(tau == grid.ts[0], grid.ys[0], y)
+        return jnp.where(tau == grid.ts[0], self.y0, y)
 
 
 @jax.jit
@@ -48,7 +48,8 @@ def _interpolate(output: DenseOutput, t: Array) -> PyTree:
     times = jax.lax.stop_gradient(taus)
     inside = (times >= grid.ts[0]) & (times <= grid.ts[grid.num_steps])
     flat = jnp.where(inside[:, None], jax.vmap(output._at)(times), jnp.nan)
-    flat = carry_reached(output.f, flat, taus, output.p, output.q, inside, (grid.ys[0], grid.ts[0]))
+    slope = lambda tau, y, p, q: output.system(p, q).slope(tau, y)
+    flat = carry_reached(slope, flat, taus, output.p, output.q, inside, (output.y0, grid.ts[0]))
     states = jax.vmap(output.unravel)(flat)
     return jax.tree.map(lambda leaf: leaf.reshape(t.shape + leaf.shape[1:]), states)
 
@@ -90,5 +91,7 @@ _CURES = {
     Status.MAX_STEPS: "raise max_steps, loosen rtol and atol, or, if the problem is stiff, use method=ode.Rodas5P()",
     Status.STEP_UNDERFLOW: "the solution may blow up there, or f is not smooth or not finite; look at f near that time",
     Status.NONFINITE: "f(t0, y0, args) is not finite; look at y0, args and f at the start",
+    Status.INCONSISTENT: "start nearer to a consistent state; the algebraic equations must determine the algebraic "
+    "states (index 1)",
     Status.INVALID_INPUT: "times must be finite and all on one side of t0, tolerances positive",
 }

@@ -27,13 +27,16 @@ from sciad.core import (
     type_error,
     value_error,
 )
-from sciad.ode._control import Tolerance
-from sciad.ode._field import make_field
+from sciad.ode._auto import Auto
+from sciad.ode._control import Tolerance, error_norm
+from sciad.ode._field import Field, Layout, lay_out, make_field
 from sciad.ode._frozen_grid import Inputs, Problem, record_grid, solve_on_grid
+from sciad.ode._mass import consistent_state
 from sciad.ode._method import Method
+from sciad.ode._rodas5p import Rodas5P
 from sciad.ode._solution import DenseOutput, ODESolution
+from sciad.ode._structure import structure_from
 from sciad.ode._time import carry_along, carry_reached
-from sciad.ode._tsit5 import Tsit5
 
 
 def solve(
@@ -46,6 +49,8 @@ def solve(
     method: Method | None = None,
     rtol: Float[ArrayLike, ""] | None = None,
     atol: PyTree | None = None,
+    mass: Float[ArrayLike, "..."] | None = None,
+    jacobian: Any = None,
     dense: bool = False,
     max_steps: int = 4096,
     throw: bool = True,
@@ -115,12 +120,15 @@ def solve(
     _check_call(f, y0, ts, t0, method, rtol, atol, max_steps)
     f_arrays, f_rest = split_numbers(f, scalars=False)
     args_numbers, args_rest = split_numbers(args)
-    static = (f_rest, args_rest, Tsit5() if method is None else method, dense, int(max_steps), progress)
+    if method is None:
+        method = Auto() if mass is None else Rodas5P()
+    jacobian_arrays, jacobian_rest = split_numbers(_static_jacobian(jacobian, y0), scalars=False)
+    static = (f_rest, jacobian_rest, args_rest, method, dense, int(max_steps), progress)
     try:
         hash(static)
     except TypeError as error:
         raise type_error("ode.solve: f, args or method", error, "a hashable function and pytrees of numbers") from None
-    solution = _solve(static, f_arrays, args_numbers, y0, ts, t0, rtol, atol)
+    solution = _solve(static, (f_arrays, jacobian_arrays), args_numbers, y0, ts, t0, rtol, atol, mass)
     if throw and is_traced(solution.status):
         solution = _poison(solution)
     raise_if_failed(solution, throw)
@@ -129,13 +137,13 @@ def solve(
 
 @partial(jax.jit, static_argnums=0)
 def _solve(
-    static: Any, f_arrays: Any, args_numbers: Any, y0: Any, ts: Any, t0: Any, rtol: Any, atol: Any
+    static: Any, arrays: Any, args_numbers: Any, y0: Any, ts: Any, t0: Any, rtol: Any, atol: Any, mass: Any
 ) -> ODESolution:
-    f_rest, args_rest, method, dense, max_steps, progress = static
-    f, args = merge(f_arrays, f_rest), merge(args_numbers, args_rest)
-    y0_flat, unravel = flatten_state(y0)
-    tolerance = _tolerance(y0_flat, y0, rtol, atol)
-    real = jnp.finfo(y0_flat.dtype).dtype
+    f_rest, jacobian_rest, args_rest, method, dense, max_steps, progress = static
+    f, jacobian, args = merge(arrays[0], f_rest), merge(arrays[1], jacobian_rest), merge(args_numbers, args_rest)
+    layout = lay_out(y0, real=method.implicit)
+    tolerance = _tolerance(layout, y0, rtol, atol)
+    real = jnp.finfo(layout.y0.dtype).dtype
     ts = jnp.asarray(ts, jnp.promote_types(real, jnp.result_type(jnp.asarray(ts).dtype, real)))
     t0 = ts[0] if t0 is None else jnp.asarray(t0, ts.dtype)
 
@@ -143,42 +151,69 @@ def _solve(
     times, start = lax.stop_gradient(ts), lax.stop_gradient(t0)
     direction = jnp.where(times[jnp.argmax(jnp.abs(times - start))] < start, -1.0, 1.0).astype(ts.dtype)
     order = jnp.argsort(direction * times)
-    field = make_field(f, args, unravel, y0_flat, start, direction)
+    if mass is not None:
+        mass = layout.spread(jnp.asarray(mass, layout.y0.dtype))
+    options = {"mass": mass, "jacobian": jacobian, "implicit": method.implicit}
+    field = make_field(f, args, layout, start, direction, **options)
+    y_start, missing = _consistent_start(field, layout.y0, direction * t0)
+    y_start = carry_along(lambda *args: -field.slope(*args), y_start, direction * t0, field.p, field.q)
 
     loop_method = method.unrolled() if field.is_small else method
-    problem = Problem(field.f, method, loop_method, max_steps, progress)
-    backward = lambda *args: -field.f(*args)
-    y_start = carry_along(backward, y0_flat, direction * t0, field.p, field.q)
+    problem = Problem(field.system, method, loop_method, max_steps, progress)
     inputs = Inputs(y_start, field.p, field.q, direction * start, (direction * times)[order], tolerance)
     if dense:
         trajectory, grid = record_grid(problem, inputs)
-        dense_output = DenseOutput(field.f, method, unravel, grid, field.p, field.q, direction)
+        dense_output = DenseOutput(
+            field.system, method, layout.unflatten, y_start, grid, field.p, field.q, direction
+        )
     else:
         trajectory, dense_output = solve_on_grid(problem, inputs), None
 
     saved = trajectory.saved[jnp.argsort(order)]
     reached = direction * times <= trajectory.stats["t"]
-    saved = carry_reached(field.f, saved, direction * ts, field.p, field.q, reached, (y_start, direction * start))
+    saved = carry_reached(field.slope, saved, direction * ts, field.p, field.q, reached, (y_start, direction * start))
     valid = jnp.all(direction * times >= direction * start) & jnp.all(jnp.isfinite(times)) & _are_valid(tolerance)
-    saved = saved * jnp.where(valid, 1.0, jnp.nan).astype(saved.dtype)  # a product: the derivatives are NaN, too
+    consistent = jnp.asarray(mass is None) | (error_norm(missing, jnp.abs(y_start), tolerance) <= 1e-2)
+    usable = valid & consistent
+    saved = saved * jnp.where(usable, 1.0, jnp.nan).astype(saved.dtype)  # a product: the derivatives are NaN, too
     stats = trajectory.stats | {"t": direction * trajectory.stats["t"], "rtol": tolerance.rtol, "atol": tolerance.atol}
     return ODESolution(
-        status=jnp.where(valid, trajectory.status, Status.INVALID_INPUT).astype(jnp.int32),
+        status=jnp.select(
+            [~valid, ~consistent], [Status.INVALID_INPUT, Status.INCONSISTENT], trajectory.status
+        ).astype(jnp.int32),
         stats=stats,
         ts=ts,
-        ys=jax.vmap(unravel)(saved),
+        ys=jax.vmap(layout.unflatten)(saved),
         dense=dense_output,
     )
 
 
-def _tolerance(y0_flat: Array, y0: PyTree, rtol: Any, atol: Any) -> Tolerance:
-    default = default_tolerances(y0_flat.dtype)
-    real = jnp.finfo(y0_flat.dtype).dtype
+def _consistent_start(field: Field, y0: Array, t0: Array) -> tuple[Array, Array]:
+    """Return the initial state moved onto the algebraic equations, and what is missing from them: 0 without any."""
+    if field.p[1] is None:
+        return y0, jnp.zeros_like(y0)
+    frozen = lax.stop_gradient((field.p, t0))
+    return consistent_state(field.system(field.p, field.q), field.system(frozen[0], field.q), t0, y0)
+
+
+def _tolerance(layout: Layout, y0: PyTree, rtol: Any, atol: Any) -> Tolerance:
+    dtype = layout.y0.dtype
+    default, real = default_tolerances(dtype), jnp.finfo(dtype).dtype
     rtol = jnp.asarray(default.rtol if rtol is None else rtol, real)
     if atol is None or _is_scalar(atol):
         return Tolerance(rtol, jnp.asarray(default.atol if atol is None else atol, real))
-    spread = jax.tree.map(lambda a, y: jnp.broadcast_to(jnp.asarray(a, float), jnp.shape(y)), atol, y0)
-    return Tolerance(rtol, flatten_state(spread)[0].astype(real))
+    per_state = jax.tree.map(lambda a, y: jnp.broadcast_to(jnp.asarray(a, float), jnp.shape(y)), atol, y0)
+    return Tolerance(rtol, layout.spread(flatten_state(per_state)[0].astype(real)))
+
+
+def _static_jacobian(jacobian: Any, y0: PyTree) -> Any:
+    """Return the option as something that may key a cache: a sparsity pattern as the structure chosen for it."""
+    if jacobian is None or isinstance(jacobian, str) or callable(jacobian):
+        return jacobian
+    if any(jnp.iscomplexobj(leaf) for leaf in jax.tree.leaves(y0)):
+        raise value_error("ode.solve: jacobian", "a pattern for complex states", "None", "leave it out")
+    n = sum(int(np.size(leaf)) for leaf in jax.tree.leaves(y0))
+    return structure_from(jacobian, n, lambda: None)
 
 
 def _is_scalar(tree: PyTree) -> bool:

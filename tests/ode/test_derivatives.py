@@ -10,7 +10,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from sciad import ode
-from sciad.ode._method import advance
+from tests.ode.steps import advance
 from tests.ode.problems import decay, harmonic, lotka_volterra
 from tests.tolerances import ACCUMULATED, DIFFERENCES, REFERENCE, ROUNDING, TIGHT
 
