@@ -181,7 +181,8 @@ def replay(
     """Return the memory after step i if it started from `x`, and the step's dense output."""
     record = jax.tree.map(lambda rows: rows[i], grid.records)
     play = method.replay if branches else method.replay_without_branches
-    return play(system, grid.ts[i], x, grid.hs[i], record, lax.stop_gradient(grid.xs[i + 1]))
+    h = jnp.where(grid.hs[i] == 0, 1e-10, grid.hs[i])  # without any step there is nothing to read, but no 0/0 either
+    return play(system, grid.ts[i], x, h, record, lax.stop_gradient(grid.xs[i + 1]))
 
 
 def _empty_grid(method: Method, capacity: int, t0: Array, y0: Array, carry: PyTree) -> Grid:
