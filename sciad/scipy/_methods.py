@@ -21,7 +21,7 @@ def find_method(method: Any) -> ode.Method:
     """Return the method object for a name of the table, a SciPy solver class of such a name, or a method object.
 
     >>> find_method("RK45")
-    Tsit5(unroll=False)
+    Tsit5()
     """
     if isinstance(method, ode.Method):
         return method

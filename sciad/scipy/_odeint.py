@@ -120,8 +120,8 @@ def odeint(
     ...     return [omega, -b * omega - c * jnp.sin(theta)]
     >>> print(odeint(pendulum, [3.0, 0.0], [0.0, 1.0, 2.0], args=(0.25, 5.0)).round(4))
     [[ 3.      0.    ]
-     [ 2.448  -1.2903]
-     [-0.4841 -3.8439]]
+     [ 2.5226 -1.2573]
+     [-0.3964 -3.7762]]
     """
     del Dfun, col_deriv, ml, mu, ixpr, mxhnil, mxordn, mxords
     f = right_hand_side(func, _DOOR, t_first=bool(tfirst))
@@ -130,20 +130,20 @@ def odeint(
         raise value_error(f"{_DOOR}: hmin", hmin, "0", "leave it out: the step shrinks as the tolerance asks")
     eager = is_eager(y0, t, args, rtol, atol, tcrit, h0, hmax)
     with in_double(eager):
-        y0 = read_state(_DOOR, y0, eager)
-        ts = _read_t(t, y0, eager)
+        start = read_state(_DOOR, y0, eager)
+        ts = _read_t(t, start, eager)
         steps_each = None if _is_zero(mxstep) else read_max_steps(_DOOR, "mxstep", mxstep, eager)
         in_all = None if steps_each is None else steps_each * max(1, len(ts) - 1)
         ends = _read_ends(ts, tcrit, h0, hmax, eager)
-        default_rtol = max(_TOLERANCE, 100 * float(jnp.finfo(y0.dtype).eps))  # of float32, too
+        default_rtol = max(_TOLERANCE, 100 * float(jnp.finfo(start.dtype).eps))  # of float32, too
         call = Call(
             f,
             ts[0],
-            y0,
+            start,
             args,
             METHODS["LSODA"],
-            read_rtol(_DOOR, default_rtol if rtol is None else rtol, y0, eager),
-            read_tolerance(_DOOR, "atol", _TOLERANCE if atol is None else atol, y0, eager),
+            read_rtol(_DOOR, default_rtol if rtol is None else rtol, start, eager),
+            read_tolerance(_DOOR, "atol", _TOLERANCE if atol is None else atol, start, eager),
             read_max_steps(_DOOR, "mxstep", in_all, eager),
             eager,
         )

@@ -93,9 +93,9 @@ def solve_ivp(
     Returns
     -------
     OdeResult
-        `t` (times,), `y` (n, times), `sol` (callable, or None), `t_events` and `y_events` (None), `nfev`, `njev`, `nlu`,
-        `status` (0, or -1 if the solve failed), `message`, `success`. A failed solve raises nothing; `t` and `y` then
-        hold what was reached.
+        `t` (times,), `y` (n, times), `sol` (callable, or None), `t_events` and `y_events` (None), `nfev`, `njev`,
+        `nlu`, `status` (0, or -1 if the solve failed), `message`, `success`. A failed solve raises nothing; `t` and
+        `y` then hold what was reached.
 
     Raises
     ------
@@ -106,8 +106,8 @@ def solve_ivp(
     -----
     Called eagerly it computes in float64 whatever JAX's setting, as SciPy does, and returns NumPy arrays. Under a JAX
     transformation (jit, grad, vmap, ...) it computes in the precision of y0 and returns JAX arrays; `y` is NaN where a
-    failed solve did not come. There the number of steps is not known: without `t_eval`, `t` and `y` have `max_steps` + 1
-    columns, the last of which repeat the end; `t_eval=[t0, tf]` is much cheaper in derivatives.
+    failed solve did not come. There the number of steps is not known: without `t_eval`, `t` and `y` have
+    `max_steps` + 1 columns, the last of which repeat the end; `t_eval=[t0, tf]` is much cheaper in derivatives.
 
     Derivatives, in every mode, with respect to y0, t_span, t_eval, args and what fun closes over, as in `ode.solve`.
 
@@ -131,18 +131,18 @@ def solve_ivp(
     args = read_args(_DOOR, () if args is None else args)
     eager = is_eager(t_span, y0, t_eval, rtol, atol, args, first_step, max_step)
     with in_double(eager):
-        y0 = read_state(_DOOR, y0, eager)
-        t0, tf = _read_span(t_span, y0, eager)
-        ts = None if t_eval is None else _read_t_eval(t_eval, t0, tf, y0, eager)
+        start = read_state(_DOOR, y0, eager)
+        t0, tf = _read_span(t_span, start, eager)
+        ts = None if t_eval is None else _read_t_eval(t_eval, t0, tf, start, eager)
         ends = _read_ends(t0, tf, first_step, max_step, eager)
         call = Call(
             f,
             t0,
-            y0,
+            start,
             args,
             find_method(method),
-            read_rtol(_DOOR, rtol, y0, eager),
-            read_tolerance(_DOOR, "atol", atol, y0, eager),
+            read_rtol(_DOOR, rtol, start, eager),
+            read_tolerance(_DOOR, "atol", atol, start, eager),
             read_max_steps(_DOOR, "max_steps", max_steps, eager),
             eager,
         )
@@ -171,7 +171,7 @@ def _are_reached(ts: np.ndarray, t0: Any, solution: ode.ODESolution) -> np.ndarr
     return np.abs(ts - t0) <= np.abs(np.asarray(solution.stats["t"]) - t0)
 
 
-def _answer_traced(call: Call, tf: Any, ts: Any, dense_output: bool, ends: None) -> OdeResult:
+def _answer_traced(call: Call, tf: Any, ts: Any, dense_output: bool, ends: Any) -> OdeResult:
     del ends
     save = tf[None] if ts is None else jnp.append(ts, tf)
     solution = call.solve(save, dense=dense_output or ts is None)
@@ -234,10 +234,9 @@ def _read_t_eval(t_eval: Any, t0: Any, tf: Any, y0: Any, eager: bool) -> Any:
     ts = read_times(_DOOR, "t_eval", t_eval, y0, eager).astype(t0.dtype)
     if ts.ndim != 1:
         raise value_error(f"{_DOOR}: t_eval", f"shape {ts.shape}", "a 1-D array of times")
-    times, span = concrete(ts), [concrete(t0), concrete(tf)]
-    if times is None or span[0] is None or span[1] is None:
+    times, start, end = concrete(ts), concrete(t0), concrete(tf)
+    if times is None or start is None or end is None:
         return ts
-    start, end = span
     if not np.all((times >= min(start, end)) & (times <= max(start, end))):
         outside = times[~((times >= min(start, end)) & (times <= max(start, end)))]
         raise value_error(f"{_DOOR}: t_eval", f"{outside[0]}", f"times within t_span, ({start}, {end})")
@@ -247,7 +246,7 @@ def _read_t_eval(t_eval: Any, t0: Any, tf: Any, y0: Any, eager: bool) -> Any:
     return ts
 
 
-def _read_ends(t0: Any, tf: Any, first_step: Any, max_step: Any, eager: bool) -> np.ndarray | None:
+def _read_ends(t0: Any, tf: Any, first_step: Any, max_step: Any, eager: bool) -> Any:
     """Return the times at which a step has to end."""
     first = None if first_step is None else read_length(_DOOR, "first_step", first_step, eager)
     free = max_step is None or (not is_traced(max_step) and np.ndim(max_step) == 0 and max_step == np.inf)

@@ -1,10 +1,11 @@
 """The steps of a solve: the accepted grid, in pieces where the interval is cut, and its dense output.
 
-An eager solve has no limit on its number of steps, but buffers have a length: it goes on from where the last piece came,
-with the same compiled program. The same cuts bound the length of a step, and make it stop at given times.
+An eager solve has no limit on its number of steps, but buffers have a length: it goes on from where the last piece
+came, with the same compiled program. The same cuts bound the length of a step, and make it stop at given times.
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -36,42 +37,45 @@ def cut(t0: float, tf: float, first_step: float | None, max_step: float | None, 
     ends = [t0, *([] if first_step is None else [t0 + direction * first_step]), *at, tf]
     inner = [t for t in ends if direction * t0 < direction * t < direction * tf]
     ends = np.unique([t0, *inner, tf])[:: int(direction)]
-    if max_step is None or len(ends) == 1:
-        return ends[-1:] if len(ends) == 1 else ends[1:]
-    pieces = [np.linspace(a, b, 1 + int(np.ceil(abs(b - a) / max_step)))[1:] for a, b in zip(ends, ends[1:], strict=False)]
+    if len(ends) == 1:  # an interval of no length
+        return ends
+    if max_step is None:
+        return ends[1:]
+    pieces = [np.linspace(a, b, 1 + int(np.ceil(abs(b - a) / max_step)))[1:] for a, b in pairwise(ends)]
     return np.concatenate(pieces)
 
 
 def solve_in_pieces(call: Call, ends: np.ndarray) -> Steps:
     """Solve eagerly from t0 through the times `ends`, all of them ends of steps, and keep every step."""
-    capacity = _STEPS if len(ends) == 1 else _STEPS_BETWEEN_CUTS
-    capacity = max(32, min(capacity, _NUMBERS // call.y0.size))
-    y, t, grids, totals, left = call.y0, np.float64(call.t0), [], None, call.max_steps
-    for end in ends:
-        while True:
-            size = min(capacity, call.max_steps)
-            solution = call.solve(np.array([end]), y0=y, t0=t, dense=True, max_steps=size)
-            solution = jax.tree.map(np.asarray, solution)
-            grid, direction = solution.dense.grid, solution.dense.direction
-            grids.append(grid)
-            totals = solution.stats if totals is None else _add(totals, solution.stats)
-            t, y = direction * grid.ts[grid.num_steps], grid.ys[grid.num_steps]
-            left -= int(solution.stats["num_steps"])
-            if solution.status != Status.MAX_STEPS or left <= 0:
-                break
-        if solution.status != Status.SUCCESS:
-            break
-    dense = eqx.tree_at(lambda dense: dense.grid, solution.dense, _join(grids))
-    # a later piece may be empty and know no direction
+    pieces = _pieces(call, ends)
+    last = pieces[-1]
+    # not the pieces' own direction: one of no length knows none
     direction = np.float64(-1.0 if ends[-1] < call.t0 else 1.0)
-    dense = eqx.tree_at(lambda dense: dense.direction, dense, direction)
-    grid, rows = dense.grid, int(dense.grid.num_steps)
-    solution = ode.ODESolution(solution.status, totals, solution.ts, solution.ys, dense)
+    grid = _join([piece.dense.grid for piece in pieces])
+    dense = eqx.tree_at(lambda dense: (dense.grid, dense.direction), last.dense, (grid, direction))
+    totals = {key: sum(piece.stats[key] for piece in pieces) for key in last.stats if key.startswith("num_")}
+    solution = ode.ODESolution(last.status, last.stats | totals, last.ts, last.ys, dense)
+    rows = int(grid.num_steps)
     return Steps(direction * grid.ts[: rows + 1], grid.ys[: rows + 1], grid.hs[:rows], dense, solution)
 
 
-def _add(totals: dict[str, Any], stats: dict[str, Any]) -> dict[str, Any]:
-    return {key: totals[key] + value if key.startswith("num_") else value for key, value in stats.items()}
+def _pieces(call: Call, ends: np.ndarray) -> list[Any]:
+    """Return the solutions from end to end, as NumPy arrays, up to the one that failed."""
+    capacity = _STEPS if len(ends) == 1 else _STEPS_BETWEEN_CUTS
+    capacity = min(max(32, min(capacity, _NUMBERS // call.y0.size)), call.max_steps)
+    y, t, left, pieces = call.y0, np.float64(call.t0), call.max_steps, []
+    for end in ends:
+        full = True
+        while full and left > 0:
+            solution = call.solve(np.array([end]), y0=y, t0=t, dense=True, max_steps=capacity)
+            pieces.append(piece := jax.tree.map(np.asarray, solution))
+            grid = piece.dense.grid
+            t, y = piece.dense.direction * grid.ts[grid.num_steps], grid.ys[grid.num_steps]
+            left -= int(piece.stats["num_steps"])
+            full = piece.status == Status.MAX_STEPS
+        if pieces[-1].status != Status.SUCCESS:
+            break
+    return pieces
 
 
 def _join(grids: list[Any]) -> Any:
@@ -96,6 +100,7 @@ def steps_of(call: Call, solution: ode.ODESolution, tf: Any) -> tuple[Any, Any]:
     Their number is not known, so the end fills what is left; after a failure NaN does. The first and the last state are
     not the grid's: these move with t0 and tf.
     """
+    assert solution.dense is not None
     grid, direction, end = solution.dense.grid, solution.dense.direction, solution.ys[-1]
     i = jnp.arange(grid.ts.shape[0])
     kept = (i > 0) & (i < grid.num_steps + ~solution.success)
