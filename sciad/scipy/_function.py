@@ -143,19 +143,23 @@ _UNTRACEABLE = (
     jax.errors.TracerIntegerConversionError,
     jax.errors.NonConcreteBooleanIndexError,
 )
+_IMMUTABLE = "JAX arrays are immutable"
 
 
 def _is_about_tracing(error: Exception) -> bool:
-    text = str(error)
-    in_place = "immutable" in text or "setting an array element with a sequence" in text
-    return isinstance(error, _UNTRACEABLE) or in_place
+    return isinstance(error, _UNTRACEABLE) or _is_assignment(error)
+
+
+def _is_assignment(error: Exception) -> bool:
+    # NumPy's own message for dy[0] = y[1] ends here; that for a ragged list goes on
+    return str(error).startswith(_IMMUTABLE) or str(error) == "setting an array element with a sequence."
 
 
 def _where(error: Exception) -> str:
     """Return the line of the user's code at which tracing stopped, and what it tried."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not _is_library(f.filename)]
     line = f" at line {frames[-1].lineno} ({frames[-1].line})" if frames and frames[-1].line else ""
-    if "immutable" in str(error) or "setting an array element" in str(error):
+    if _is_assignment(error):
         return f"an assignment into an array{line}"
     if isinstance(error, jax.errors.TracerBoolConversionError):
         return f"a condition on t, y or args{line}"

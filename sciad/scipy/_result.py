@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from sciad.core import is_traced
+from sciad.core import is_traced, value_error
 from sciad.ode import ODESolution
 from sciad.scipy._precision import in_double, is_eager
 
@@ -32,10 +32,11 @@ class OdeSolution(eqx.Module):
         if is_eager(self.ts, t):
             with in_double():
                 return np.moveaxis(np.asarray(self.dense(np.asarray(t, float))), -1, 0)
-        dtype = jax.dtypes.canonicalize_dtype(self.dense.grid.ys.dtype)  # what the program around this call computes in
-        with in_double(self.ts.dtype == np.float64):
-            y = self.dense(jnp.asarray(t, self.ts.dtype))
-            return jnp.moveaxis(y, -1, 0).astype(dtype)
+        if self.ts.dtype == np.float64 and not jax.config.read("jax_enable_x64"):
+            expected = "JAX in float64 as well"
+            mend = "set jax_enable_x64, or solve inside the transformed function"
+            raise value_error("sol", "a float64 solution inside a float32 transformation", expected, mend)
+        return jnp.moveaxis(self.dense(jnp.asarray(t, self.ts.dtype)), -1, 0)
 
     @property
     def t_min(self) -> Array:

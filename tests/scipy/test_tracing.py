@@ -70,8 +70,8 @@ def test_odeint_too():
 
 
 def test_with_whole_numbers_in_args_too():
+    fun = lambda t, y, n: np.sin(y) * n
     with pytest.raises(TypeError, match=r"got NumPy or math code at line \d+ \(fun = lambda"):
-        fun = lambda t, y, n: np.sin(y) * n
         solve_ivp(fun, (0, 1), [1.0], args=(2,))
 
 
@@ -83,5 +83,6 @@ def test_errors_of_the_function_itself_come_through():
         solve_ivp(fun, (0, 1), [1.0])
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'k'"):
         solve_ivp(lambda t, y, k: y, (0, 1), [1.0])
-    with pytest.raises(ValueError, match="not enough values to unpack"):
-        solve_ivp(lambda t, y: [sum(y[:1, None])] if [a for a, b in ((1,),)] else y, (0, 1), [1.0])
+    ragged = lambda t, y: y + np.array([[1.0], [1.0, 2.0]])  # NumPy's own message; nothing is traced in it
+    with pytest.raises(ValueError, match=r"setting an array element with a sequence\. The requested array has"):
+        solve_ivp(ragged, (0, 1), [1.0])
