@@ -18,8 +18,9 @@ from sciad.ode._method import Method, Norm, Step, System, no_norm
 from sciad.ode._rodas5p import Rodas5P
 from sciad.ode._tsit5 import Tsit5
 
-_EDGE = 3.0  # a little inside the explicit method's stability region, which ends at -3.5 on the real axis
-_STEPS = 12  # so many steps, net of those that say otherwise, for a change
+_EDGE = 2.0  # well inside the stability region, which ends at -3.5 on the real axis: near it the step wavers
+_WELL_INSIDE = 0.7  # so far that the change back is not for a few steps
+_STEPS = 12  # so many steps for a change; five that say otherwise undo one
 
 
 class _Carry(NamedTuple):
@@ -57,8 +58,8 @@ class Auto(Method):
             lambda: self._stiff(system, t, y, h, carry.first, norm),
             lambda: self._nonstiff(system, t, y, h, carry.first, norm),
         )
-        evidence = jnp.maximum(carry.evidence + jnp.where(speaks_for_change, 1, -1), 0)
-        change = evidence >= _STEPS
+        evidence = jnp.maximum(carry.evidence + jnp.where(speaks_for_change, 5, -1), 0)
+        change = evidence >= 5 * _STEPS
         evaluations = jnp.where(carry.stiff, Rodas5P.evaluations, Tsit5.evaluations)
         tried = carry._replace(
             num_f=carry.num_f + evaluations, num_jacobians=carry.num_jacobians + carry.stiff.astype(jnp.int32)
@@ -117,5 +118,5 @@ class Auto(Method):
 
     def _stiff(self, system: System, t: Array, y: Array, h: Array, first: Array, norm: Norm) -> tuple[Step, Array]:
         step, jacobian = Rodas5P(self.unroll).step_and_jacobian(system, t, y, h, first)
-        well_inside = h.astype(y.dtype) * system.structure.norm(jacobian) < _EDGE
+        well_inside = h.astype(y.dtype) * system.structure.norm(jacobian) < _WELL_INSIDE
         return step._replace(dense=(jnp.ones((), y.dtype), *step.dense)), well_inside

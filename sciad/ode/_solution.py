@@ -26,6 +26,11 @@ class DenseOutput(eqx.Module):
     q: PyTree
     direction: Array
 
+    @property
+    def states(self) -> PyTree:
+        """The states at `grid.ts`; zero beyond the last step."""
+        return jax.vmap(self.unravel)(self.grid.xs[:, : self.y0.shape[0]])
+
     def __call__(self, t: Float[Array, "..."]) -> PyTree:
         """Return the state at `t` (any shape, its axes first); NaN where the solve did not come."""
         t = jnp.asarray(t, self.grid.ts.dtype)

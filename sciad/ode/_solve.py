@@ -120,6 +120,10 @@ def solve(
     _check_call(f, y0, ts, t0, method, rtol, atol, max_steps)
     f_arrays, f_rest = split_numbers(f, scalars=False)
     args_numbers, args_rest = split_numbers(args)
+    if type(method).__module__.startswith("diffrax."):
+        from sciad.ode._diffrax import adapt  # needs diffrax, which who has such a method has
+
+        method = adapt(method)
     if method is None:
         method = Auto() if mass is None else Rodas5P()
     jacobian_arrays, jacobian_rest = split_numbers(_static_jacobian(jacobian, y0), scalars=False)
@@ -234,8 +238,8 @@ def _poison(solution: ODESolution) -> ODESolution:
 def _check_call(f: Any, y0: Any, ts: Any, t0: Any, method: Any, rtol: Any, atol: Any, max_steps: Any) -> None:
     if not callable(f):
         raise type_error("ode.solve: f", type(f).__name__, "a function f(t, y, args)")
-    if method is not None and not isinstance(method, Method):
-        raise type_error("ode.solve: method", repr(method), "a method object such as ode.Tsit5()")
+    if not (method is None or isinstance(method, Method) or type(method).__module__.startswith("diffrax.")):
+        raise type_error("ode.solve: method", repr(method), "a method object such as ode.Tsit5(), or diffrax's")
     for name, tree in (("y0", y0), ("ts", ts), ("t0", t0), ("rtol", rtol), ("atol", atol)):
         _check_numbers(name, tree, real=name != "y0")
     if not sum(np.size(leaf) for leaf in jax.tree.leaves(y0)):

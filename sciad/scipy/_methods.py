@@ -10,10 +10,11 @@ METHODS: dict[str, ode.Method] = {
     "RK23": ode.Tsit5(),
     "DOP853": ode.Tsit5(),
     "Radau": ode.Rodas5P(),
-    "BDF": ode.Rodas5P(),
-    "LSODA": ode.Rodas5P(),
+    "BDF": ode.BDF(),
+    "LSODA": ode.Auto(),
     "Tsit5": ode.Tsit5(),
     "Rodas5P": ode.Rodas5P(),
+    "Auto": ode.Auto(),
 }
 
 
@@ -36,8 +37,3 @@ def find_method(method: Any) -> ode.Method:
     guess = did_you_mean(method, METHODS) if isinstance(method, str) else ""
     raise value_error("solve_ivp: method", f"{method!r}", expected + guess)
 
-
-def num_jacobians(method: ode.Method, stats: dict[str, Any]) -> Any:
-    """Return how often the Jacobian was evaluated, and as often factorised: what the method says, or once a step."""
-    each_step = isinstance(method, ode.Rodas5P)
-    return stats.get("num_jacobians", stats["num_steps"] * each_step)

@@ -22,7 +22,7 @@ from sciad.scipy._inputs import (
     read_times,
     read_tolerance,
 )
-from sciad.scipy._methods import find_method, num_jacobians
+from sciad.scipy._methods import find_method
 from sciad.scipy._precision import in_double, is_eager
 from sciad.scipy._result import OdeResult, OdeSolution, describe
 from sciad.scipy._steps import cut, solve_in_pieces, steps_of
@@ -184,7 +184,6 @@ def _answer_traced(call: Call, tf: Any, ts: Any, dense_output: bool, ends: Any) 
 
 
 def _result(call: Call, solution: ode.ODESolution, t: Any, y: Any, sol: OdeSolution | None) -> OdeResult:
-    njev = num_jacobians(call.method, solution.stats)
     status = jnp.where(solution.status == Status.SUCCESS, 0, -1)
     number = int if call.eager else jnp.asarray
     return OdeResult(
@@ -194,8 +193,8 @@ def _result(call: Call, solution: ode.ODESolution, t: Any, y: Any, sol: OdeSolut
         t_events=None,
         y_events=None,
         nfev=number(solution.stats["num_f"]),
-        njev=number(njev),
-        nlu=number(njev),
+        njev=number(solution.stats["num_jacobians"]),
+        nlu=number(solution.stats["num_factorisations"]),
         status=number(status),
         message=describe(solution),
         success=bool(status >= 0) if call.eager else status >= 0,

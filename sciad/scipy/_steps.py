@@ -52,11 +52,13 @@ def solve_in_pieces(call: Call, ends: np.ndarray) -> Steps:
     # not the pieces' own direction: one of no length knows none
     direction = np.float64(-1.0 if ends[-1] < call.t0 else 1.0)
     grid = _join([piece.dense.grid for piece in pieces])
-    dense = eqx.tree_at(lambda dense: (dense.grid, dense.direction), last.dense, (grid, direction))
+    changed = (grid, direction, pieces[0].dense.y0)
+    dense = eqx.tree_at(lambda dense: (dense.grid, dense.direction, dense.y0), last.dense, changed)
     totals = {key: sum(piece.stats[key] for piece in pieces) for key in last.stats if key.startswith("num_")}
     solution = ode.ODESolution(last.status, last.stats | totals, last.ts, last.ys, dense)
     rows = int(grid.num_steps)
-    return Steps(direction * grid.ts[: rows + 1], grid.ys[: rows + 1], grid.hs[:rows], dense, solution)
+    states = np.asarray(dense.states)[: rows + 1]
+    return Steps(direction * grid.ts[: rows + 1], states, grid.hs[:rows], dense, solution)
 
 
 def _pieces(call: Call, ends: np.ndarray) -> list[Any]:
@@ -70,7 +72,7 @@ def _pieces(call: Call, ends: np.ndarray) -> list[Any]:
             solution = call.solve(np.array([end]), y0=y, t0=t, dense=True, max_steps=capacity)
             pieces.append(piece := jax.tree.map(np.asarray, solution))
             grid = piece.dense.grid
-            t, y = piece.dense.direction * grid.ts[grid.num_steps], grid.ys[grid.num_steps]
+            t, y = piece.dense.direction * grid.ts[grid.num_steps], np.asarray(piece.dense.states)[grid.num_steps]
             left -= int(piece.stats["num_steps"])
             full = piece.status == Status.MAX_STEPS
         if pieces[-1].status != Status.SUCCESS:
@@ -106,5 +108,5 @@ def steps_of(call: Call, solution: ode.ODESolution, tf: Any) -> tuple[Any, Any]:
     kept = (i > 0) & (i < grid.num_steps + ~solution.success)
     t_end = jnp.where(solution.success, tf, jnp.nan)
     ts = jnp.where(i == 0, call.t0, jnp.where(kept, direction * grid.ts, t_end))
-    ys = jnp.where(kept[:, None], grid.ys, end).at[0].set(call.y0)
+    ys = jnp.where(kept[:, None], solution.dense.states, end).at[0].set(call.y0)
     return ts, ys
