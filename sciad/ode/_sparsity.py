@@ -15,17 +15,8 @@ import scipy.sparse
 from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
 
 from sciad.core import is_traced
-from sciad.ode._sparsity_rules import (
-    TooManyEntries,
-    Value,
-    apply_rule,
-    dense_rows,
-    identity,
-    join,
-    rows_of,
-    stacked,
-    union,
-)
+from sciad.ode._sparsity_patterns import TooManyEntries, Value, dense_rows, identity, join, rows_of, stacked, union
+from sciad.ode._sparsity_rules import apply_rule
 
 _UNROLLED = 32  # scans up to this length are followed step by step, so that their counters are known
 _ROUNDS = 4  # how often a loop's carry may grow before all of it is taken to depend on all
@@ -246,8 +237,7 @@ def _fixed_point(step: Callable[[list[Value]], list[Value]], carry: list[Value])
     for _ in range(_ROUNDS):
         outs = step(carry)
         grown = [
-            Value(old.shape, old.dtype, join([old.pattern, new.pattern]))
-            for old, new in zip(carry, outs, strict=True)
+            Value(old.shape, old.dtype, join([old.pattern, new.pattern])) for old, new in zip(carry, outs, strict=True)
         ]
         if all(_entries(old) == _entries(new) for old, new in zip(carry, grown, strict=True)):
             return grown

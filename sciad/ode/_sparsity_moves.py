@@ -83,7 +83,9 @@ def _dynamic_update_slice(params: Any, x: np.ndarray, update: np.ndarray, *start
 
 def _window(shape: Any, sizes: Any, starts: Any) -> tuple[slice, ...]:
     """A window that would stick out is moved back inside, as XLA does."""
-    begins = [int(np.clip(int(start), 0, whole - size)) for whole, size, start in zip(shape, sizes, starts, strict=True)]
+    begins = [
+        int(np.clip(int(start), 0, whole - size)) for whole, size, start in zip(shape, sizes, starts, strict=True)
+    ]
     return tuple(slice(begin, begin + size) for begin, size in zip(begins, sizes, strict=True))
 
 
@@ -115,9 +117,7 @@ def _gather(params: Any, positions: np.ndarray, indices: np.ndarray) -> list[np.
     """Only for positions: what the gather fills in is no position, -1."""
     names = ("dimension_numbers", "slice_sizes", "mode")
     with jax.ensure_compile_time_eval():
-        return [
-            np.asarray(jax.lax.gather(positions, indices, **{name: params[name] for name in names}, fill_value=-1))
-        ]
+        return [np.asarray(jax.lax.gather(positions, indices, **{name: params[name] for name in names}, fill_value=-1))]
 
 
 _ALL, _FIRST, _FIRST_TWO, _BUT_FIRST = slice(None), slice(0, 1), slice(0, 2), slice(1, None)

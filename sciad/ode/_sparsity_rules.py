@@ -1,6 +1,6 @@
 """How the pattern of dependence passes through one operation of a traced program.
 
-A pattern has a row for every element of an array, in C order, and a column for every element of y. Operations that only
+Operations that only
 move elements are applied to the positions of the elements, which says where each came from. An operation without a rule
 is taken to mix everything: always a superset, never less.
 """
@@ -17,46 +17,19 @@ from jax import lax
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from sciad.ode._sparsity_moves import ELEMENTWISE, MOVES, fold
+from sciad.ode._sparsity_patterns import (
+    Pattern,
+    Value,
+    check_size,
+    dense_rows,
+    groups,
+    join,
+    rows_of,
+    stacked,
+    union,
+)
 
-Pattern = scipy.sparse.csr_array | None  # None: independent of y
-
-_MOST_ENTRIES = 2**25
 _MOST_TAPS = 256  # of a convolution's kernel
-
-
-class TooManyEntries(Exception):
-    """A pattern grew too large to be worth storing."""
-
-
-class Value:
-    """One array of the program: its shape, its pattern, and its value where that is known and wanted."""
-
-    def __init__(self, shape: Any, dtype: Any, pattern: Pattern = None, known: Callable[[], Any] | None = None):
-        self.shape, self.dtype, self.pattern = tuple(shape), dtype, pattern
-        self.size = math.prod(self.shape)
-        self._known, self._value = known, None
-
-    def value(self) -> Any:
-        """Return the array itself, computed when first asked for, or None where it depends on unknown numbers."""
-        if self._value is None and self._known is not None:
-            self._value = self._known()
-        return self._value
-
-    def is_known(self) -> bool:
-        return self._known is not None
-
-    def with_known(self, x: Any) -> "Value":
-        return Value(self.shape, self.dtype, None, lambda: x)
-
-    def unknown(self) -> "Value":
-        return Value(self.shape, self.dtype, self.pattern)
-
-    def at(self, i: int) -> "Value":
-        """Return the i-th slice along the first axis."""
-        size = math.prod(self.shape[1:])
-        pattern = None if self.pattern is None else rows_of(self.pattern, np.arange(i * size, (i + 1) * size))
-        known = (lambda: self.value()[i]) if self.is_known() else None
-        return Value(self.shape[1:], self.dtype, pattern, known)
 
 
 def apply_rule(equation: Any, inputs: list[Value]) -> list[Value]:
@@ -96,90 +69,6 @@ class _Folded:
         if self.outputs is None:
             self.outputs = fold(self.equation, [value.value() for value in self.inputs])
         return self.outputs[i]
-
-
-# Patterns
-
-
-def identity(size: int) -> scipy.sparse.csr_array:
-    indices = np.arange(size + 1, dtype=np.int32)
-    return _csr(indices, indices[:-1], size)
-
-
-def join(patterns: Iterable[Pattern]) -> Pattern:
-    """Return the entries that are in any of several patterns of one shape."""
-    joined: Pattern = None
-    for pattern in patterns:
-        if joined is None or pattern is None:
-            joined = pattern if joined is None else joined
-        elif not _same(joined, pattern):
-            joined = joined + pattern
-            _check_size(joined.nnz)
-    return joined
-
-
-def stacked(values: list[Value], num_columns: int) -> scipy.sparse.csr_array:
-    """Return the patterns of several arrays below each other, with empty rows for what is independent."""
-    counts = [
-        np.zeros(value.size, np.int32) if value.pattern is None else np.diff(value.pattern.indptr) for value in values
-    ]
-    indices = [value.pattern.indices for value in values if value.pattern is not None]
-    indptr = np.cumsum(np.concatenate([np.zeros(1, np.int32), *counts]))
-    return _csr(indptr, np.concatenate([np.zeros(0, np.int32), *indices]), num_columns)
-
-
-def rows_of(pattern: Pattern, rows: np.ndarray) -> Pattern:
-    """Return some rows of a pattern; a row number of -1 is an empty row."""
-    if pattern is None:
-        return None
-    if rows.size == pattern.shape[0] and np.array_equal(rows, np.arange(rows.size)):
-        return pattern
-    found = rows >= 0
-    counts = np.where(found, np.diff(pattern.indptr)[rows], 0)
-    indptr = np.concatenate([[0], np.cumsum(counts)])
-    _check_size(indptr[-1])
-    offsets = np.repeat(pattern.indptr[rows] - indptr[:-1], counts)
-    return _csr(indptr, pattern.indices[offsets + np.arange(indptr[-1])], pattern.shape[1])
-
-
-def union(which: Pattern, pattern: Pattern) -> Pattern:
-    """Return rows that are each the union of those rows of a pattern that `which` marks in its own."""
-    if which is None or pattern is None:
-        return None
-    _check_size(np.diff(pattern.indptr)[which.indices].sum())
-    product = which @ pattern
-    product.sort_indices()
-    return product
-
-
-def dense_rows(num_rows: int, columns: np.ndarray, num_columns: int) -> scipy.sparse.csr_array:
-    _check_size(num_rows * columns.size)
-    return _csr(np.arange(num_rows + 1) * columns.size, np.tile(columns, num_rows), num_columns)
-
-
-def _csr(indptr: np.ndarray, indices: np.ndarray, num_columns: int) -> scipy.sparse.csr_array:
-    """Build from rows with sorted columns, each once."""
-    indptr, indices = indptr.astype(np.int32), indices.astype(np.int32)
-    built = scipy.sparse.csr_array(
-        (np.ones(indices.size, bool), indices, indptr), shape=(indptr.size - 1, num_columns), copy=False
-    )
-    built.has_canonical_format = True
-    return built
-
-
-def _groups(rows: np.ndarray, num_rows: int) -> scipy.sparse.csr_array:
-    """Return the marks for `union` where element j goes into row rows[j]."""
-    rows = np.ravel(rows)
-    return scipy.sparse.csr_array((np.ones(rows.size, bool), (rows, np.arange(rows.size))), shape=(num_rows, rows.size))
-
-
-def _same(a: scipy.sparse.csr_array, b: scipy.sparse.csr_array) -> bool:
-    return a is b or (a.nnz == b.nnz and np.array_equal(a.indptr, b.indptr) and np.array_equal(a.indices, b.indices))
-
-
-def _check_size(num_entries: int) -> None:
-    if num_entries > _MOST_ENTRIES:
-        raise TooManyEntries
 
 
 def _mixed(values: list[Value]) -> Pattern:
@@ -251,7 +140,7 @@ def _mix_lanes(value: Value, axes: Iterable[int], out_shape: tuple[int, ...], ou
     axes, out_axes = tuple(axes), tuple(out_axes)
     lanes = tuple(value.shape[axis] for axis in axes)
     number = lambda shape, along: _lane_numbers(shape, along, lanes)
-    mixed = union(_groups(number(value.shape, axes), math.prod(lanes)), value.pattern)
+    mixed = union(groups(number(value.shape, axes), math.prod(lanes)), value.pattern)
     return rows_of(mixed, number(out_shape, out_axes).ravel())
 
 
@@ -267,13 +156,13 @@ def _reduce(equation: Any, inputs: list[Value]) -> list[Pattern]:
     (value,) = inputs
     kept = [axis for axis in range(len(value.shape)) if axis not in equation.params["axes"]]
     lanes = tuple(value.shape[axis] for axis in kept)
-    return [union(_groups(_lane_numbers(value.shape, tuple(kept), lanes), math.prod(lanes)), value.pattern)]
+    return [union(groups(_lane_numbers(value.shape, tuple(kept), lanes), math.prod(lanes)), value.pattern)]
 
 
 def _cumulate(equation: Any, inputs: list[Value]) -> list[Pattern]:
     (value,), axis = inputs, equation.params["axis"]
     length = value.shape[axis]
-    _check_size(value.size * (length + 1) // 2)
+    check_size(value.size * (length + 1) // 2)
     before = np.tril_indices(length)
     out, source = before[::-1] if equation.params["reverse"] else before
     positions = np.moveaxis(np.arange(value.size).reshape(value.shape), axis, 0).reshape(length, -1)
@@ -304,6 +193,15 @@ def _sort(equation: Any, inputs: list[Value]) -> list[Pattern]:
     return [None if x.pattern is None else _mix_lanes(x, axes, x.shape, axes) for x in inputs]
 
 
+def _triangular_solve(equation: Any, inputs: list[Value]) -> list[Pattern]:
+    """Each right-hand side has a solution of its own; all of a matrix goes into all of its solutions."""
+    matrix, b = inputs
+    batch, of_one = range(len(b.shape) - 2), len(b.shape) - (1 if equation.params["left_side"] else 2)
+    from_matrix = None if matrix.pattern is None else _mix_lanes(matrix, batch, b.shape, batch)
+    from_b = None if b.pattern is None else _mix_lanes(b, [*batch, of_one], b.shape, [*batch, of_one])
+    return [join([from_matrix, from_b])]
+
+
 def _dot_general(equation: Any, inputs: list[Value]) -> list[Pattern]:
     (contract_a, contract_b), (batch_a, batch_b) = equation.params["dimension_numbers"]
     a, b = inputs
@@ -330,7 +228,7 @@ def _product(x: Value, factor: Value, axes_x: Any, axes_factor: Any, flip: bool)
         nonzero = _as_batch_contract_free(np.asarray(factor.value()) != 0, *axes_factor)
         batch, k, j = np.nonzero(nonzero)
         num_j = nonzero.shape[2]
-        _check_size(batch.size * num_i)
+        check_size(batch.size * num_i)
         i = np.arange(num_i)
         batch, k, j = batch[:, None], k[:, None], j[:, None]
         rows = (batch * num_j + j) * num_i + i if flip else (batch * num_i + i) * num_j + j
@@ -343,7 +241,7 @@ def _product(x: Value, factor: Value, axes_x: Any, axes_factor: Any, flip: bool)
     batch_i = np.arange(num_batch * num_i).reshape(num_batch, num_i)
     lanes = np.empty(x.size, int)
     lanes[positions] = batch_i[:, None, :]
-    summed = union(_groups(lanes, num_batch * num_i), x.pattern)
+    summed = union(groups(lanes, num_batch * num_i), x.pattern)
     spread = batch_i[:, None, :] if flip else batch_i[:, :, None]
     shape = (num_batch, num_j, num_i) if flip else (num_batch, num_i, num_j)
     return rows_of(summed, np.broadcast_to(spread, shape).ravel())
@@ -368,7 +266,9 @@ def _scatter(equation: Any, inputs: list[Value]) -> list[Pattern] | None:
         rows = np.arange(operand.size)
         rows[targets[hits]] = -1
         kept = rows_of(kept, rows)
-    which = scipy.sparse.csr_array((np.ones(hits.size, bool), (targets[hits], hits)), shape=(operand.size, updates.size))
+    which = scipy.sparse.csr_array(
+        (np.ones(hits.size, bool), (targets[hits], hits)), shape=(operand.size, updates.size)
+    )
     return [join([kept, union(which, updates.pattern)])]
 
 
@@ -415,14 +315,13 @@ def _convolve(equation: Any, inputs: list[Value]) -> list[Pattern] | None:
     return [join(sources)]
 
 
-_TWO = _mix_last(lambda params: 2)
-
 _RULES: dict[str, Callable[[Any, list[Value]], list[Pattern] | None]] = {
     **dict.fromkeys(["reduce_sum", "reduce_max", "reduce_min", "reduce_prod"], _reduce),
     **dict.fromkeys(["cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"], _cumulate),
     **dict.fromkeys(["scatter", "scatter-add", "scatter_add", "scatter-sub", "scatter_sub"], _scatter),
     **dict.fromkeys(["scatter-mul", "scatter_mul", "scatter_min", "scatter_max"], _scatter),
-    **dict.fromkeys(["lu", "cholesky", "triangular_solve"], _TWO),
+    **dict.fromkeys(["lu", "cholesky"], _mix_last(lambda params: 2)),
+    "triangular_solve": _triangular_solve,
     "dot_general": _dot_general,
     "conv_general_dilated": _convolve,
     "sort": _sort,
