@@ -1,4 +1,4 @@
-"""Colours for the columns of a sparse Jacobian: columns of one colour share no row, so one derivative holds them all."""
+"""Colours for the columns of a sparse Jacobian: columns of one colour share no row, one derivative holds them all."""
 
 import numpy as np
 import scipy.sparse

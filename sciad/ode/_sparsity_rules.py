@@ -124,7 +124,7 @@ def _moved(equation: Any, inputs: list[Value]) -> list[Pattern] | None:
 
 def _within_batch_of_gather(equation: Any, inputs: list[Value]) -> list[Pattern] | None:
     """A gather with unknown indices mixes the operand, but not across its batching dimensions."""
-    numbers, operand, indices = equation.params["dimension_numbers"], *inputs
+    numbers, operand = equation.params["dimension_numbers"], inputs[0]
     batch = numbers.operand_batching_dims
     if not batch:
         return None
