@@ -10,6 +10,8 @@ from jaxtyping import Array
 from sciad.ode._linear_algebra import ROLLED, invert
 from sciad.ode._structure_base import Factors, FlatFunction, Matrix, Structure, compressed_jacobian, take
 
+_SUMMED = 8  # a product of blocks up to this size is a written-out sum, which XLA runs 2 to 4 times faster
+
 
 class Blocks(Structure):
     """Block-diagonal after a permutation: (size, size, num_blocks), the block last.
@@ -91,10 +93,13 @@ class Blocks(Structure):
 
 
 def _times(matrix: Array, x: Array) -> Array:
-    """Return the product for every block; for small ones as a sum of products, since a dot would end the kernel."""
-    if matrix.shape[0] > ROLLED:
+    """Return the product for every block; for small ones as sums of products, since a dot would end the kernel."""
+    size = matrix.shape[0]
+    if size > ROLLED:
         return jnp.einsum("ijb,jb->ib", matrix, x)
-    return (matrix * x).sum(1)
+    if size > _SUMMED:
+        return (matrix * x).sum(1)
+    return sum((matrix[:, j] * x[j] for j in range(1, size)), matrix[:, 0] * x[0])
 
 
 def _members(pattern: scipy.sparse.csr_array) -> np.ndarray:
