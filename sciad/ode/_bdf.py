@@ -18,6 +18,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from sciad.ode._control import StepFactor
+from sciad.ode._linear_algebra import ROLLED
 from sciad.ode._method import Method, Norm, Step, System
 
 _MOST_ORDER = 5
@@ -176,22 +177,21 @@ def _first_differences(system: System, t: Array, y: Array, h: Array) -> Float[Ar
 
 def _respaced(table: Array, k: Array, ratio: Array) -> Float[Array, "rows n"]:
     """Return the differences of the polynomial of order k at a spacing `ratio` times as large."""
-    rows = _MOST_ORDER + 1
-    j = np.arange(rows)
+    j = np.arange(_ROWS)
     ratio = ratio.astype(table.dtype)
-    products = [jnp.ones(rows, table.dtype)]
-    for i in range(1, rows):
+    products = [jnp.ones(_ROWS, table.dtype)]
+    for i in range(1, _ROWS):
         products.append(products[-1] * (i - 1 - ratio * j) / i)
-    change = (jnp.stack(products)[:, :, None] * jnp.asarray(_TO_DIFFERENCES, table.dtype)).sum(1)
-    old = jnp.where((jnp.arange(rows) <= k)[:, None], table[:rows], 0.0)
-    new = (change[:, :, None] * old[:, None]).sum(0)
-    new = jnp.where((jnp.arange(rows) <= k)[:, None], new, table[:rows])
-    return jnp.concatenate([new, table[rows:]])
+    to_differences = jnp.asarray(_TO_DIFFERENCES, table.dtype)
+    change = (jnp.stack(products)[:, :, None] * to_differences).sum(1).T
+    used = jnp.asarray(j) <= k
+    change = jnp.where(used[:, None] & used, change, jnp.eye(_ROWS, dtype=table.dtype))
+    return _combine(change, table)
 
 
 def _products(ratio: float) -> np.ndarray:
-    i, j = np.arange(1, _MOST_ORDER + 1)[:, None], np.arange(_MOST_ORDER + 1)
-    return np.cumprod(np.vstack([np.ones(_MOST_ORDER + 1), (i - 1 - ratio * j) / i]), axis=0)
+    i, j = np.arange(1, _ROWS)[:, None], np.arange(_ROWS)
+    return np.cumprod(np.vstack([np.ones(_ROWS), (i - 1 - ratio * j) / i]), axis=0)
 
 
 _TO_DIFFERENCES = _products(1.0)
@@ -199,20 +199,28 @@ _TO_DIFFERENCES = _products(1.0)
 
 def _predict(table: Array, k: Array) -> tuple[Array, Array]:
     """Return the extrapolated state, and what the formula of order k takes from the past: y' = (past + y - start)/c."""
-    rows = jnp.arange(_ROWS)
-    used = rows <= k
+    used = jnp.arange(_ROWS) <= k
     gamma = jnp.asarray(np.append(_GAMMA, [0, 0]), table.dtype)
-    weights = jnp.where(used, gamma, 0.0) / _at(_ALPHA, k, table)
-    return jnp.where(used[:, None], table, 0.0).sum(0), (weights[:, None] * table).sum(0)
+    weights = jnp.stack([jnp.ones(_ROWS, table.dtype), gamma / _at(_ALPHA, k, table)])
+    y_start, past = _combine(jnp.where(used, weights, 0.0), table)
+    return y_start, past
 
 
 def _updated(table: Array, k: Array, correction: Array) -> Float[Array, "rows n"]:
     """Return the differences one step on, where the state is `correction` away from the prediction."""
-    rows = jnp.arange(_ROWS)
-    is_sum = (rows[None, :] >= rows[:, None]) & (rows[None, :] <= k)
-    sums = jnp.where(is_sum[:, :, None], table, 0.0).sum(1) + correction
-    highest = correction - jnp.where((rows == k + 1)[:, None], table, 0.0).sum(0)
-    return jnp.where((rows <= k + 1)[:, None], sums, jnp.where((rows == k + 2)[:, None], highest, table))
+    i, j = jnp.arange(_ROWS)[:, None], jnp.arange(_ROWS)
+    change = jnp.where((j >= i) & (j <= k), 1.0, 0.0)  # sums for the rows up to k + 1
+    change = jnp.where(i == k + 2, jnp.where(j == k + 1, -1.0, 0.0), change)
+    change = jnp.where(i > k + 2, jnp.where(i == j, 1.0, 0.0), change)
+    share = jnp.where(i <= k + 2, 1.0, 0.0).astype(table.dtype)
+    return _combine(change.astype(table.dtype), table) + share * correction
+
+
+def _combine(weights: Array, table: Array) -> Array:
+    """Return weights @ table; for few states as a sum of products, since a dot would end the kernel."""
+    if table.shape[1] > ROLLED:
+        return weights @ table
+    return (weights[:, :, None] * table).sum(1)
 
 
 # ------------------------------------------------------------------------------------------- the nonlinear system
@@ -304,7 +312,7 @@ def _best_order(table: Array, k: Array, error: Array, safety: Array, norm: Norm)
 
 
 def _row(table: Array, i: Array) -> Array:
-    return jnp.where((jnp.arange(_ROWS) == i)[:, None], table, 0.0).sum(0)
+    return lax.dynamic_index_in_dim(table, i, 0, keepdims=False)
 
 
 def _power(error: Array, order: Array) -> Array:
