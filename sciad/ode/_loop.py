@@ -33,9 +33,10 @@ class Grid(NamedTuple):
 
 
 class Trajectory(NamedTuple):
-    """What the loop returns: states at the save times (NaN where it did not come), why it stopped, counts."""
+    """What the loop returns: states at the save times (NaN where it did not come), the last state, status, counts."""
 
     saved: Float[Array, "times n"]
+    reached: Float[Array, "n"]
     status: Int[Array, ""]
     stats: dict[str, Array]
 
@@ -117,7 +118,7 @@ def integrate(
         "t": s.t,
         "h": s.h,
     }
-    return Trajectory(s.saved, status, stats), s.grid
+    return Trajectory(s.saved, s.y, status, stats), s.grid
 
 
 def _initial_state(

@@ -78,6 +78,7 @@ class ODESolution(Solution):
     ts: Float[Array, "times"]
     ys: PyTree
     dense: DenseOutput | None
+    note: str = eqx.field(static=True, default="")
 
     def interpolate(self, t: Float[Array, "..."]) -> PyTree:
         """Return the state at any time of the interval; needs `dense=True`. Differentiable as `ys` is, and in `t`."""
@@ -89,11 +90,12 @@ class ODESolution(Solution):
         if status is Status.SUCCESS:
             return f"solved in {stats['num_steps']} steps"
         where = f"at t = {stats['t']:.6g} with a step of {abs(stats['h']):.3g} after {stats['num_steps']} steps"
-        return f"the solve {status.text} {where}; {_CURES[status]}"
+        note = f"; {self.note}" if self.note else ""
+        return f"the solve {status.text} {where}{note}; {_CURES[status]}"
 
 
 _CURES = {
-    Status.MAX_STEPS: "raise max_steps, loosen rtol and atol, or, if the problem is stiff, use method=ode.Rodas5P()",
+    Status.MAX_STEPS: "raise max_steps or loosen rtol and atol",
     Status.STEP_UNDERFLOW: "the solution may blow up there, or f is not smooth or not finite; look at f near that time",
     Status.NONFINITE: "f(t0, y0, args) is not finite; look at y0, args and f at the start",
     Status.INCONSISTENT: "start nearer to a consistent state; the algebraic equations must determine the algebraic "

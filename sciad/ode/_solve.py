@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,6 +30,7 @@ from sciad.core import (
 )
 from sciad.ode._auto import Auto
 from sciad.ode._control import Tolerance, error_norm
+from sciad.ode._diagnosis import diagnose, state_names
 from sciad.ode._field import Field, Layout, lay_out, make_field
 from sciad.ode._frozen_grid import Inputs, Problem, record_grid, solve_on_grid
 from sciad.ode._mass import consistent_state
@@ -132,9 +134,11 @@ def solve(
         hash(static)
     except TypeError as error:
         raise type_error("ode.solve: f, args or method", error, "a hashable function and pytrees of numbers") from None
-    solution = _solve(static, (f_arrays, jacobian_arrays), args_numbers, y0, ts, t0, rtol, atol, mass)
-    if throw and is_traced(solution.status):
-        solution = _poison(solution)
+    solution, reached = _solve(static, (f_arrays, jacobian_arrays), args_numbers, y0, ts, t0, rtol, atol, mass)
+    if is_traced(solution.status):
+        return _poison(solution) if throw else solution
+    if int(solution.status) in (Status.MAX_STEPS, Status.STEP_UNDERFLOW):
+        solution = _with_diagnosis(solution, reached, f, y0, args, method)
     raise_if_failed(solution, throw)
     return solution
 
@@ -142,7 +146,8 @@ def solve(
 @partial(jax.jit, static_argnums=0)
 def _solve(
     static: Any, arrays: Any, args_numbers: Any, y0: Any, ts: Any, t0: Any, rtol: Any, atol: Any, mass: Any
-) -> ODESolution:
+) -> tuple[ODESolution, Array]:
+    """Return the solution and the flat state that was reached."""
     f_rest, jacobian_rest, args_rest, method, dense, max_steps, progress = static
     f, jacobian, args = merge(arrays[0], f_rest), merge(arrays[1], jacobian_rest), merge(args_numbers, args_rest)
     layout = lay_out(y0, real=method.implicit)
@@ -181,15 +186,21 @@ def _solve(
     usable = valid & consistent
     saved = saved * jnp.where(usable, 1.0, jnp.nan).astype(saved.dtype)  # a product: the derivatives are NaN, too
     stats = trajectory.stats | {"t": direction * trajectory.stats["t"], "rtol": tolerance.rtol, "atol": tolerance.atol}
-    return ODESolution(
-        status=jnp.select(
-            [~valid, ~consistent], [Status.INVALID_INPUT, Status.INCONSISTENT], trajectory.status
-        ).astype(jnp.int32),
-        stats=stats,
-        ts=ts,
-        ys=jax.vmap(layout.unflatten)(saved),
-        dense=dense_output,
-    )
+    status = jnp.select([~valid, ~consistent], [Status.INVALID_INPUT, Status.INCONSISTENT], trajectory.status)
+    ys = jax.vmap(layout.unflatten)(saved)
+    return ODESolution(status.astype(jnp.int32), stats, ts, ys, dense_output), trajectory.reached
+
+
+def _with_diagnosis(
+    solution: ODESolution, reached: Array, f: Any, y0: PyTree, args: PyTree, method: Method
+) -> ODESolution:
+    layout = lay_out(y0, real=method.implicit)
+    stats = solution.stats
+    field = jax.jit(lambda y: layout.flatten(f(stats["t"], layout.unflatten(y), args)))
+    tolerance = _tolerance(layout, y0, stats["rtol"], None)._replace(atol=stats["atol"])
+    scale = np.asarray(tolerance.atol + tolerance.rtol * jnp.abs(reached)) + np.finfo(reached.dtype).tiny
+    note = diagnose(field, reached, float(stats["h"]), scale, state_names(y0), implicit=method.implicit)
+    return ODESolution(solution.status, stats, solution.ts, solution.ys, solution.dense, note)
 
 
 def _consistent_start(field: Field, y0: Array, t0: Array) -> tuple[Array, Array]:
