@@ -15,7 +15,10 @@ import sciad.core  # noqa: E402, F401  (sets XLA's threshold before JAX starts i
 from benchmarks import _report  # noqa: E402
 from benchmarks._harness import Settings, write_records  # noqa: E402
 
-CASES = ("lotka_volterra", "lynx_hare", "pinene")
+CASES = (
+    *("lotka_volterra", "lynx_hare", "pinene"),
+    *("stiff", "blocks", "nonstiff", "ensembles", "first_call", "accuracy"),
+)
 
 
 def main() -> None:

@@ -161,7 +161,7 @@ OREGO = Problem(
     orego_jac,
     y0=np.array([1.0, 2.0, 3.0]),
     t_end=360.0,
-    atol_factor=1e-2,
+    atol_factor=1e-6,
     published=(1.000814870318523, 1228.178521549917, 132.0554942846706),
     native="orego",
 )
