@@ -29,7 +29,8 @@ from benchmarks.problems import Problem
 
 COMPARE_AT = (1e-4, 1e-7)  # tolerances of the reference tool
 UNLESS_KNOWN = 10.0  # the error wanted, over the tolerance, where there is no reference tool or it fails
-LONGEST = 10.0  # seconds of a solve after which a tool walks no further
+SLOW = 0.05  # seconds of a solve
+LONGEST = 2.0  # seconds of a solve after which a tool walks no further
 
 
 class Rung(NamedTuple):
@@ -49,21 +50,25 @@ class Walk(NamedTuple):
     rungs: list[Rung]
 
 
-def ladder(*, fine: bool) -> list[float]:
-    """Return tolerances from 1e-2 to 1e-11, four a decade or two."""
-    return [10.0 ** (-k / 4) for k in range(8, 45, 1 if fine else 2)]
+def ladder(*, fine: bool, quick: bool = False) -> list[float]:
+    """Return tolerances from 1e-2 to 1e-11: four a decade, or two, or in a quick run one."""
+    return [10.0 ** (-k / 4) for k in range(8, 45, 4 if quick else 1 if fine else 2)]
 
 
-def walk(tool: Tool, problem: Problem, settings: Settings) -> Walk:
-    """Solve a problem at every tolerance of the ladder, until a solve takes too long."""
-    solver, rungs = tool.set_to(problem), []
-    for rtol in ladder(fine=tool.fine and not settings.quick):
-        call = solver.bind(rtol)
-        jax.block_until_ready(call())  # compiles, the first time
+def walk(tool: Tool, solver: Solver, problem: Problem, wanted: float, settings: Settings) -> Walk:
+    """Solve a problem at every tolerance of the ladder.
+
+    A walk of slow solves ends where two in a row have achieved the least error that will be wanted, or take too long.
+    """
+    rungs: list[Rung] = []
+    for rtol in ladder(fine=tool.fine, quick=settings.quick):
         y, counts = solver.look(rtol)
-        seconds = quickest(call)
-        rungs.append(Rung(rtol, problem.error(y), counts["steps"], seconds))
-        if seconds > LONGEST / (10 if settings.quick else 1):
+        call = solver.bind(rtol)
+        if not rungs:
+            jax.block_until_ready(call())  # compiles
+        rungs.append(Rung(rtol, problem.error(y), counts["steps"], quickest(call)))
+        slow = rungs[-1].seconds > SLOW
+        if (slow and len(rungs) > 1 and all(rung.error <= wanted for rung in rungs[-2:])) or rungs[-1].seconds > LONGEST:
             break
     return Walk(tool, solver, rungs)
 
@@ -94,25 +99,25 @@ def tolerance_for(rungs: Sequence[Rung], error: float) -> float | None:
     return loosest_tolerance(errors.__getitem__, error, errors)
 
 
-def wanted_error(walks: Sequence[Walk], reference: tuple[str, str], problem: Problem, rtol: float) -> float:
-    """Return the error that the reference tool achieves at a tolerance."""
-    for tool, solver, _ in walks:
-        if (tool.tool, tool.variant) == reference:
-            error = problem.error(solver.look(rtol)[0])
-            if math.isfinite(error):
-                return error
-    return UNLESS_KNOWN * rtol
+def wanted_errors(solvers: Sequence[tuple[Tool, Solver]], reference: tuple[str, str], problem: Problem) -> list[float]:
+    """Return the errors that the reference tool achieves at the tolerances to compare at."""
+    solver = next((solver for tool, solver in solvers if (tool.tool, tool.variant) == reference), None)
+    errors = [problem.error(solver.look(rtol)[0]) if solver else math.inf for rtol in COMPARE_AT]
+    return [
+        error if math.isfinite(error) else UNLESS_KNOWN * rtol for error, rtol in zip(errors, COMPARE_AT, strict=True)
+    ]
 
 
 def study(
     case: str, problem: Problem, tools: Sequence[Tool], reference: tuple[str, str], settings: Settings
 ) -> list[Record]:
     """Return the ladders of all tools on a problem, and their times at equal errors."""
-    walks = [walk(tool, problem, settings) for tool in tools]
+    solvers = [(tool, tool.set_to(problem)) for tool in tools]
+    wanted = wanted_errors(solvers, reference, problem)
+    walks = [walk(tool, solver, problem, min(wanted), settings) for tool, solver in solvers]
     records = [record for each in walks if not each.tool.informs for record in ladder_records(case, problem, each)]
-    for rtol in COMPARE_AT:
-        wanted = wanted_error(walks, reference, problem, rtol)
-        records += compare(case, f"{problem.name}, {rtol:.0e}", problem, walks, wanted, settings)
+    for rtol, error in zip(COMPARE_AT, wanted, strict=True):
+        records += compare(case, f"{problem.name}, {rtol:.0e}", problem, walks, error, settings)
     return records
 
 

@@ -11,10 +11,13 @@ from benchmarks._report import number, seconds
 
 @dataclass(frozen=True)
 class Rival:
-    """A tool that sciad should beat by a factor, by the fastest of its variants (all, if none are named)."""
+    """A tool that sciad should beat by a factor, by the fastest of its variants (all, if none are named).
+
+    Without a factor it only informs.
+    """
 
     tool: str
-    factor: float
+    factor: float | None
     variants: tuple[str, ...] = ()
 
 
@@ -39,6 +42,7 @@ def targets(rivals: dict[str, Sequence[Rival]]) -> tuple[Target, ...]:
         Target(f"{name}: {title(rival)}'s time over sciad's", worst(name, rival), rival.factor, least=True)
         for name, mine in rivals.items()
         for rival in mine
+        if rival.factor is not None
     )
 
 
@@ -80,8 +84,10 @@ def rival_cells(records: Sequence[Record], problem: str, rival: Rival) -> list[s
     if theirs is None or math.isnan(factor):
         return ["", "", "not measured"]
     steps = counted(records, problem, theirs, "steps")
-    verdict = "met" if factor >= rival.factor else "MISSED"
-    return [f"{factor:.3g}", f"{theirs.variant}, {steps:.0f}", f"≥ {rival.factor:.3g} {verdict}"]
+    verdict = ""
+    if rival.factor is not None:
+        verdict = f"≥ {rival.factor:.3g} {'met' if factor >= rival.factor else 'MISSED'}"
+    return [f"{factor:.3g}", f"{theirs.variant}, {steps:.0f}", verdict]
 
 
 def counted(records: Sequence[Record], problem: str, like: Record | None, quantity: str) -> float | None:

@@ -71,7 +71,7 @@ def small_tools() -> list[Tool]:
         *sciad_tools(METHODS, jacobian="banded"),
         *cvode_tools(["band", "klu"]),
         *scipy_tools(["LSODA", "odeint", "BDF"]),
-        *diffrax_tools(["Kvaerno3", "Kvaerno5", "KenCarp4"]),
+        *diffrax_tools(["Kvaerno3", "Kvaerno5", "Kvaerno4"]),
     ]
 
 
