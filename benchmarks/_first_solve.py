@@ -1,6 +1,6 @@
 """In a fresh process: the first solve of a problem, compiling included; prints one JSON object.
 
-    python -m benchmarks._first_solve PROBLEM TOOL VARIANT RTOL
+python -m benchmarks._first_solve PROBLEM TOOL VARIANT RTOL
 """
 
 import json

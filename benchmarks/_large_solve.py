@@ -1,6 +1,6 @@
 """In a process of its own: solve one large problem a few times, and print what it took as one JSON object.
 
-    python -m benchmarks._large_solve PROBLEM TOOL VARIANT RTOL ROUNDS
+python -m benchmarks._large_solve PROBLEM TOOL VARIANT RTOL ROUNDS
 """
 
 import json

@@ -70,7 +70,9 @@ def speed_table(rivals: dict[str, Sequence[Rival]], records: Sequence[Record]) -
             continue
         cells = [problem, ours.variant if ours else "never so exact"]
         cells += [f"{wanted:.0e}" if (wanted := counted(records, problem, None, "error wanted")) else ""]
-        cells += [seconds(ours.median), number(counted(records, problem, ours, "steps") or 0, "1")] if ours else ["", ""]
+        cells += (
+            [seconds(ours.median), number(counted(records, problem, ours, "steps") or 0, "1")] if ours else ["", ""]
+        )
         mine = {title(rival): rival for rival in rivals[problem.rsplit(", ", 1)[0]]}
         for name in names:
             cells += rival_cells(records, problem, mine[name]) if name in mine else ["", "", ""]

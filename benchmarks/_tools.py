@@ -85,9 +85,7 @@ def sciad_solve(problem: Problem, method: Any, p: Any, rtol: Any, **options: Any
     ts, atol = np.array([0.0, problem.t_end]), rtol * problem.atol_factor
     if problem.mass is not None:
         options["mass"] = problem.mass
-    return ode.solve(
-        problem.f, problem.y0, ts, p, method=method, rtol=rtol, atol=atol, max_steps=MOST_STEPS, **options
-    )
+    return ode.solve(problem.f, problem.y0, ts, p, method=method, rtol=rtol, atol=atol, max_steps=MOST_STEPS, **options)
 
 
 def set_sciad(method: Any, problem: Problem, jitted: bool = True, **options: Any) -> Solver:

@@ -31,7 +31,10 @@ def draw_curves(records: Sequence[Record], path: Path) -> None:
             line, mark, width = STYLES.get(tool, ("-", ".", 1.0))
             axes.plot(
                 *([r.error for r in mine], [r.median for r in mine], line),
-                **{"marker": mark, "markersize": 3, "linewidth": width, "color": colours[tool, variant]},
+                marker=mark,
+                markersize=3,
+                linewidth=width,
+                color=colours[tool, variant],
                 label=f"{tool}: {variant}",
             )
         axes.set(xscale="log", yscale="log", title=problem, xlabel="achieved error", ylabel="seconds")
@@ -41,4 +44,3 @@ def draw_curves(records: Sequence[Record], path: Path) -> None:
     figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize="small")
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
     plt.close(figure)
-

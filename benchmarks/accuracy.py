@@ -105,7 +105,9 @@ def SUMMARY(records: Sequence[Record]) -> tuple[list[str], list[list[str]]]:
 
 
 def cell(records: Sequence[Record]) -> str:
-    """Return digits and steps of a solve, in brackets if it is not right."""
+    """Return digits and steps of a solve, in brackets if it is not right; nothing if there was none."""
     found = {r.quantity: r.median for r in records}
+    if not found:
+        return ""
     text = f"{found['digits']:.1f} / {found['steps']:.0f}" if "digits" in found else f"failed / {found['steps']:.0f}"
     return f"({text})" if found["failures"] else text

@@ -1,6 +1,6 @@
 """Batches of 1000 small solves whose difficulty spreads over two decades, on a CPU.
 
-Lotka-Volterra to times from 1 to 100, and van der Pol (mu = 1000) to times from 1 to 60 000, both log-uniform in random
+Lotka-Volterra to times from 1 to 100, and van der Pol (mu = 1000) to times from 1 to 6000, both log-uniform in random
 order, at rtol 1e-6. "vmap" is `jax.jit(jax.vmap(solve))`. "solo" is the compiled single solve, called for each lane
 from Python: the summed work of the lanes. "lax.map" runs the same lanes one after the other in one program, without
 1000 calls from Python. 50 lanes of the vmap, drawn at random, are held against their solo runs bit for bit.
@@ -50,7 +50,7 @@ class Batch(NamedTuple):
 
 BATCHES = (
     Batch(BY_NAME["Lotka-Volterra"], 1.0, 100.0, ("Tsit5", "Auto"), "Tsit5", "DOP853"),
-    Batch(BY_NAME["van der Pol"], 1.0, 60_000.0, ("Rodas5P", "Auto"), "Kvaerno3", "Radau"),
+    Batch(BY_NAME["van der Pol"], 1.0, 6_000.0, ("Rodas5P", "Auto"), "Kvaerno3", "Radau"),
 )
 
 
@@ -83,7 +83,9 @@ def run(settings: Settings) -> list[Record]:
     records = []
     for batch in BATCHES:
         for name, method in sciad_methods(batch.methods).items():
-            records += measure_batch(f"{batch.problem.name}, {name}", batch, partial(by_sciad, batch.problem, method), settings)
+            records += measure_batch(
+                f"{batch.problem.name}, {name}", batch, partial(by_sciad, batch.problem, method), settings
+            )
     return records
 
 

@@ -17,7 +17,9 @@ ACCEPT = 1e-2  # an answer with a larger error does not count
 
 RTOL = 1e-6
 LIMITS = {"Lotka-Volterra": 0.6, "HIRES": 1.0, "POLLU": 2.0}  # seconds
-METHODS = {"Lotka-Volterra": ("Tsit5", "DOP853", "Auto")} | dict.fromkeys(("HIRES", "POLLU"), ("Rodas5P", "BDF", "Auto"))
+METHODS = {"Lotka-Volterra": ("Tsit5", "DOP853", "Auto")} | dict.fromkeys(
+    ("HIRES", "POLLU"), ("Rodas5P", "BDF", "Auto")
+)
 PEERS = {"Lotka-Volterra": ("Tsit5",)} | dict.fromkeys(("HIRES", "POLLU"), ("Kvaerno3", "Kvaerno5"))
 
 

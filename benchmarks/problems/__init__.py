@@ -6,9 +6,9 @@ beside the problem; the others come from `_references`, which says how they were
 
 from benchmarks.problems._problem import Problem
 from benchmarks.problems.kinetics import HIRES, OREGO, POLLU, ROBER_1E5, ROBER_1E11
-from benchmarks.problems.oscillators import FITZHUGH_NAGUMO, LOTKA_VOLTERRA, VAN_DER_POL, VAN_DER_POL_SCALED
-from benchmarks.problems.mechanics import PLEIADES, RIGID_BODY
 from benchmarks.problems.large import BLOCKS_300, BLOCKS_30000, BRUSSELATOR_30000
+from benchmarks.problems.mechanics import PLEIADES, RIGID_BODY
+from benchmarks.problems.oscillators import FITZHUGH_NAGUMO, LOTKA_VOLTERRA, VAN_DER_POL, VAN_DER_POL_SCALED
 from benchmarks.problems.transistor import TRANSISTOR_AMPLIFIER
 
 STIFF = (ROBER_1E5, ROBER_1E11, HIRES, OREGO, VAN_DER_POL, POLLU)
