@@ -13,14 +13,17 @@ ROOT = Path(__file__).parents[1]
 LINUX = Path("/proc/self/status").is_file()
 
 
-def run_child(module: str, *arguments: str, seconds: float = 600.0, gigabytes: float = 8.0) -> dict[str, Any] | None:
+def run_child(
+    module: str, *arguments: str, seconds: float = 600.0, gigabytes: float = 8.0, threshold: bool = True
+) -> dict[str, Any] | None:
     """Run `python -m module arguments` from the root; return the JSON object on the last line of what it prints.
 
     None, with a line that says why, if it fails, takes longer than `seconds` or (on Linux) more than `gigabytes`.
+    Without `threshold`, XLA keeps the one of its own that sciad raises.
     """
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         command = [sys.executable, "-m", module, *arguments]
-        child = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=err, env=environment())
+        child = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=err, env=environment(threshold))
         reason, begin = "", time.monotonic()
         while child.poll() is None and not reason:
             time.sleep(0.02)
@@ -42,9 +45,12 @@ def run_child(module: str, *arguments: str, seconds: float = 600.0, gigabytes: f
     return json.loads(lines[-1])
 
 
-def environment() -> dict[str, str]:
-    """Return this process's environment, with float64 on."""
-    return os.environ | {"JAX_ENABLE_X64": "1", "JAX_ENABLE_COMPILATION_CACHE": "0"}
+def environment(threshold: bool) -> dict[str, str]:
+    """Return this process's environment, with float64 on, and with or without sciad's XLA threshold."""
+    wanted = os.environ | {"JAX_ENABLE_X64": "1", "JAX_ENABLE_COMPILATION_CACHE": "0"}
+    if not threshold:
+        wanted |= {"SCIAD_XLA_FLAGS": "0", "XLA_FLAGS": ""}
+    return wanted
 
 
 def peak_gigabytes(pid: int | str = "self") -> float:

@@ -34,6 +34,8 @@ class Problem:
         Absolute tolerance over relative tolerance, for every tool alike.
     published : tuple of float or None
         End state from the literature; None if it is in `references.json`.
+    kept_as : str or None
+        Its name there; None for `name`.
     probes : array of int, or ...
         Which components of the end state the reference has (... for all).
     native : str or None
@@ -53,6 +55,7 @@ class Problem:
     t_end: float
     atol_factor: float
     published: tuple[float, ...] | None = None
+    kept_as: str | None = None
     probes: Any = ...
     native: str | None = None
     bandwidth: int | None = None
@@ -61,7 +64,7 @@ class Problem:
     @property
     def reference(self) -> np.ndarray:
         """The end state, at `probes`."""
-        return np.array(self.published if self.published is not None else references()[self.name])
+        return np.array(self.published if self.published is not None else references()[self.kept_as or self.name])
 
     def error(self, y: Any) -> float:
         """Return the largest relative error of a probed component; infinity for an answer that is not finite."""

@@ -70,6 +70,7 @@ def blocks_problem(name: str, num_blocks: int, probes: Any) -> Problem:
         y0=np.tile([1.0, 0.0, 0.0], num_blocks),
         t_end=1e5,
         atol_factor=1e-6,
+        kept_as="100 blocks",
         probes=probes,
         native="blocks",
         bandwidth=2,
