@@ -8,6 +8,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")  # the peers compute on the CPU
 
 import argparse  # noqa: E402
 import importlib  # noqa: E402
+import warnings  # noqa: E402
 
 import jax  # noqa: E402
 
@@ -27,6 +28,7 @@ def main() -> None:
     if options.report:
         _report.write_report({name: importlib.import_module(f"benchmarks.{name}") for name in CASES})
         return
+    warnings.filterwarnings("ignore", category=RuntimeWarning, module="scipy")  # loose rungs of a ladder may overflow
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_enable_compilation_cache", False)  # a first call compiles
     busy, cpus = os.getloadavg()[0], os.cpu_count() or 1

@@ -60,9 +60,9 @@ def title(rival: Rival) -> str:
 def speed_table(rivals: dict[str, Sequence[Rival]], records: Sequence[Record]) -> tuple[list[str], list[list[str]]]:
     """Return header and rows, one a comparison."""
     names = unique(title(rival) for mine in rivals.values() for rival in mine)
-    header = ["problem, rtol of the reference", "sciad's fastest", "error wanted", "time", "steps"]
+    header = ["problem, reference at", "sciad's fastest", "error", "time", "steps"]
     for name in names:
-        header += [f"× {name}", "by, in steps", "wanted"]
+        header += [f"× {name}", "its fastest, steps"]
     rows = []
     for problem in (row for name in rivals for row in rows_of(name)):
         ours = fastest(records, problem, "sciad")
@@ -75,21 +75,20 @@ def speed_table(rivals: dict[str, Sequence[Rival]], records: Sequence[Record]) -
         )
         mine = {title(rival): rival for rival in rivals[problem.rsplit(", ", 1)[0]]}
         for name in names:
-            cells += rival_cells(records, problem, mine[name]) if name in mine else ["", "", ""]
+            cells += rival_cells(records, problem, mine[name]) if name in mine else ["", ""]
         rows.append(cells)
     return header, rows
 
 
 def rival_cells(records: Sequence[Record], problem: str, rival: Rival) -> list[str]:
-    """Return three cells: the factor, which variant in how many steps, and the verdict."""
+    """Return two cells: the factor with the verdict, and which variant in how many steps."""
     theirs, factor = fastest(records, problem, rival.tool, rival.variants), times_as_long(records, problem, rival)
     if theirs is None or math.isnan(factor):
-        return ["", "", "not measured"]
-    steps = counted(records, problem, theirs, "steps")
+        return ["not measured", ""]
     verdict = ""
     if rival.factor is not None:
-        verdict = f"≥ {rival.factor:.3g} {'met' if factor >= rival.factor else 'MISSED'}"
-    return [f"{factor:.3g}", f"{theirs.variant}, {steps:.0f}", verdict]
+        verdict = f" ≥ {rival.factor:.3g} {'met' if factor >= rival.factor else 'MISSED'}"
+    return [f"{factor:.3g}{verdict}", f"{theirs.variant}, {counted(records, problem, theirs, 'steps'):.0f}"]
 
 
 def counted(records: Sequence[Record], problem: str, like: Record | None, quantity: str) -> float | None:

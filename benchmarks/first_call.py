@@ -2,8 +2,8 @@
 
 Each sample is a process of its own. Imports and the start of JAX's backend are not counted; no compilation cache is
 read. sciad is `ode.solve` called from Python, as one first calls it; diffrax is one `jax.jit`. "next call" is the
-fastest of the later solves in the process. The other benchmarks let diffrax profit from the XLA threshold that importing
-sciad sets; "plain" is diffrax without it.
+fastest of the later solves in the process. The other benchmarks let diffrax profit from the XLA threshold that
+importing sciad sets; "plain" is diffrax without it.
 """
 
 import math

@@ -7,11 +7,11 @@ achieves it, on a ladder from 1e-2 to 1e-11 (four rungs a decade; SciPy two), wi
 tool that never achieves it has no time.
 
 CVODE (SUNDIALS 6 as Debian's libsundials-dev has it): BDF with the dense solver and the Jacobian written out, all in
-C, compiled here with `gcc -O3 -march=native`; a call creates, solves and frees, and is timed from Python (about 2 µs). SciPy: right-hand sides on Python floats, the
-Jacobian given; "LSODA, odeint" is the same code without Python between the steps. diffrax: PIDController with its
-defaults, the end value saved. The JAX tools are one `jax.jit` of a function of the parameters and the tolerance, and
-run in one process with the XLA threshold that importing sciad sets. "not in jit" is the same `ode.solve` called from
-Python. Steps are those tried, of SciPy and CVODE those accepted.
+C, compiled here with `gcc -O3 -march=native`; a call creates, solves and frees, and is timed from Python (about 2 µs).
+SciPy: right-hand sides on Python floats, the Jacobian given; "LSODA, odeint" is the same code without Python between
+the steps. diffrax: PIDController with its defaults, the end value saved. The JAX tools are one `jax.jit` of a function
+of the parameters and the tolerance, and run in one process with the XLA threshold that importing sciad sets. "not in
+jit" is the same `ode.solve` called from Python. Steps are those tried, of SciPy and CVODE those accepted.
 """
 
 from collections.abc import Sequence
