@@ -15,14 +15,24 @@ import scipy.sparse
 from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
 
 from sciad.core import is_traced
-from sciad.ode._sparsity_patterns import TooManyEntries, Value, dense_rows, identity, join, rows_of, stacked, union
+from sciad.ode._sparsity_patterns import (
+    Pattern,
+    TooManyEntries,
+    Value,
+    dense_rows,
+    identity,
+    join,
+    rows_of,
+    stacked,
+    union,
+)
 from sciad.ode._sparsity_rules import apply_rule
 
 _UNROLLED = 32  # scans up to this length are followed step by step, so that their counters are known
 _ROUNDS = 4  # how often a loop's carry may grow before all of it is taken to depend on all
 
 
-def detect_sparsity(f: Callable[[Any], Any], y: Any) -> scipy.sparse.csr_array | None:
+def detect_sparsity(f: Callable[[Any], Any], y: Any) -> Pattern | None:
     """Return which entries of the Jacobian df/dy can be nonzero.
 
     Parameters
@@ -48,9 +58,7 @@ def detect_sparsity(f: Callable[[Any], Any], y: Any) -> scipy.sparse.csr_array |
     return sparsity_of_jaxpr(jax.make_jaxpr(f)(jax.ShapeDtypeStruct(y.shape, y.dtype)), 0)
 
 
-def sparsity_of_jaxpr(
-    closed: ClosedJaxpr, argument: int, known: Mapping[int, Any] | None = None
-) -> scipy.sparse.csr_array | None:
+def sparsity_of_jaxpr(closed: ClosedJaxpr, argument: int, known: Mapping[int, Any] | None = None) -> Pattern | None:
     """Return the pattern of the derivative of a traced program with respect to its input number `argument`.
 
     The other inputs count as unknown numbers, but for those whose values `known` gives by their position; the rest is

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 ELEMENTWISE = frozenset(
@@ -77,7 +78,7 @@ def fold(equation: Any, inputs: list[Any]) -> list[Any]:
         shape, axis = params["shape"], params["dimension"]
         line = np.arange(shape[axis], dtype=params["dtype"])
         return [np.broadcast_to(line.reshape([-1 if i == axis else 1 for i in range(len(shape))]), shape)]
-    if not any(jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended) for x in inputs if hasattr(x, "dtype")):
+    if not any(_is_extended(x) for x in inputs):
         if name in _UFUNCS:
             dtype = equation.outvars[0].aval.dtype
             return [np.asarray(_UFUNCS[name](*map(np.asarray, inputs))).astype(dtype, copy=False)]
@@ -86,6 +87,11 @@ def fold(equation: Any, inputs: list[Any]) -> list[Any]:
     with jax.ensure_compile_time_eval():
         outs = equation.primitive.bind(*inputs, **equation.params)
     return list(outs) if equation.primitive.multiple_results else [outs]
+
+
+def _is_extended(x: Any) -> bool:
+    """Return whether NumPy cannot hold it, as it cannot hold random keys."""
+    return jnp.issubdtype(getattr(x, "dtype", np.float32), jax.dtypes.extended)
 
 
 _UFUNCS: dict[str, Callable[..., Any]] = {

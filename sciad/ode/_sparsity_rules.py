@@ -308,8 +308,9 @@ def _convolve(equation: Any, inputs: list[Value]) -> list[Pattern] | None:
         one = np.zeros(kernel.shape, np.float32)
         one[tuple(at)] = weights[tuple(at)]
         with jax.ensure_compile_time_eval():
+            operands = jnp.asarray(positions), jnp.asarray(one)
             out = lax.conv_general_dilated(
-                positions, one, params["window_strides"], precision=lax.Precision.HIGHEST, **options
+                *operands, params["window_strides"], precision=lax.Precision.HIGHEST, **options
             )
             sources.append(rows_of(image.pattern, np.ravel(np.rint(np.asarray(out)).astype(int)) - 1))
     return [join(sources)]

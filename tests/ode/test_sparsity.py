@@ -28,9 +28,7 @@ def laplacian_by_roll(w, axis=0):
 def brusselator_by_roll(y):
     u, v = y.reshape(2, -1)
     reaction = u * u * v
-    return jnp.concatenate(
-        [1 + reaction - 4 * u + laplacian_by_roll(u), 3 * u - reaction + 0.1 * laplacian_by_roll(v)]
-    )
+    return jnp.concatenate([1 + reaction - 4 * u + laplacian_by_roll(u), 3 * u - reaction + 0.1 * laplacian_by_roll(v)])
 
 
 def brusselator_by_slices(y):
@@ -134,7 +132,7 @@ STEPS = {
     "scatter window": lambda y: y.reshape(4, 3).at[jnp.array([2, 0])].set(y.reshape(4, 3)[:2]).ravel(),
     "transpose": lambda y: y.reshape(3, 4).T.ravel(),
     "sum": lambda y: y + y.reshape(3, 4).sum(0).repeat(3),
-    "max": lambda y: y.reshape(4, 3) .max(1).repeat(3) * y,
+    "max": lambda y: y.reshape(4, 3).max(1).repeat(3) * y,
     "matrix": lambda y: jnp.asarray(STOICHIOMETRY[:, :N]) @ y,
     "outer": lambda y: jnp.einsum("i,j->ij", y[:3], y[3:7]).ravel(),
     "softmax": lambda y: jax.nn.softmax(y.reshape(4, 3), axis=1).ravel(),

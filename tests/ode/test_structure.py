@@ -93,7 +93,9 @@ def _summed(weights, y):
 
 
 def tolerance(dtype):
-    return {"rtol": ROUNDING32, "atol": 10 * ROUNDING32} if dtype == np.float32 else {"rtol": 1e-10, "atol": ACCUMULATED}
+    return (
+        {"rtol": ROUNDING32, "atol": 10 * ROUNDING32} if dtype == np.float32 else {"rtol": 1e-10, "atol": ACCUMULATED}
+    )
 
 
 CASES = [
@@ -116,8 +118,8 @@ def test_jacobian_products_and_solves(name, dtype):
         jacobian, dense = structure.jacobian(f, y), jax.jacfwd(f, holomorphic=dtype == np.complex128)(y)
         results = {"jacobian": _dense(structure, jacobian), "norm": structure.norm(jacobian), "exact": dense}
         results["from dense"] = _dense(structure, structure.from_dense(dense))
-        for name, mass in (("identity", None), ("diagonal", mass)):
-            matrix = structure.shifted(jnp.asarray(scale, dtype), jacobian, mass)
+        for name, diagonal in (("identity", None), ("diagonal", mass)):
+            matrix = structure.shifted(jnp.asarray(scale, dtype), jacobian, diagonal)
             factors = structure.factorise(matrix)
             solves = structure.solve(factors, b), structure.solve_transposed(factors, b)
             results[name] = (structure.times(matrix, b), *solves)
@@ -268,7 +270,13 @@ def test_the_option_of_a_solve():
     assert structure_from("banded", 40, lambda: None) == Dense(40)
     assert type(structure_from(None, 300, lambda: big("blocks", 300))) is Blocks
     pattern = banded(60, 2)
-    for given in (pattern, pattern.tocoo(), pattern.toarray(), pattern.toarray() * 0.3, scipy.sparse.csc_matrix(pattern)):
+    for given in (
+        pattern,
+        pattern.tocoo(),
+        pattern.toarray(),
+        pattern.toarray() * 0.3,
+        scipy.sparse.csc_matrix(pattern),
+    ):
         assert structure_from(given, 60, never) == Banded(pattern)
     explicit_zeros = pattern.astype(float)
     explicit_zeros.data[:] = 0
