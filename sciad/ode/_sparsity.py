@@ -46,14 +46,14 @@ def detect_sparsity(f: Callable[[Any], Any], y: Any) -> Pattern | None:
     Returns
     -------
     scipy.sparse.csr_array of bool, (n_out, n_in), or None
-        A superset of the nonzero pattern at every y. None where there are too many entries to be worth storing (some
-        30 million, which no system of less than 5000 states has).
+        A superset of the nonzero pattern at every y. None where it, or that of an array on the way, has more than some
+        30 million entries, as a dense one has from 6000 states on.
 
     Notes
     -----
     Costs one trace of f's derivative, and per operation a few passes over its nonzero entries: about a second for a
-    stencil of 30 000 states. After the idea of tracing index sets: Griewank and Walther, "Evaluating Derivatives",
-    2nd ed. (SIAM 2008), section 7.1; of reading a whole program: Gowda et al., "Sparsity programming" (2019).
+    stencil of 30 000 states. Source of the idea, to pass sets of indices through a program: A. Griewank and
+    A. Walther, "Evaluating Derivatives", 2nd ed. (SIAM 2008), chapter 7.
     """
     return sparsity_of_jaxpr(jax.make_jaxpr(f)(jax.ShapeDtypeStruct(y.shape, y.dtype)), 0)
 

@@ -79,7 +79,7 @@ def stacked(values: list[Value], num_columns: int) -> Pattern:
 
 def rows_of(pattern: Pattern, rows: np.ndarray) -> Pattern:
     """Return some rows of a pattern; a row number of -1 is an empty row."""
-    if pattern is None:
+    if pattern is None or not pattern.shape[0]:
         return None
     if rows.size == pattern.shape[0] and np.array_equal(rows, np.arange(rows.size)):
         return pattern

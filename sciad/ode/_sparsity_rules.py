@@ -37,8 +37,7 @@ def apply_rule(equation: Any, inputs: list[Value]) -> list[Value]:
     name, avals = equation.primitive.name, [var.aval for var in equation.outvars]
     shapes = [(getattr(aval, "shape", ()), getattr(aval, "dtype", None)) for aval in avals]
     if all(value.pattern is None for value in inputs):
-        holds_programs = any(isinstance(param, Jaxpr | ClosedJaxpr) for param in equation.params.values())
-        if not all(value.is_known() for value in inputs) or equation.effects or holds_programs:
+        if not _is_foldable(equation, inputs):
             return [Value(*shape) for shape in shapes]
         folded = _Folded(equation, inputs)
         return [Value(*shape, None, lambda i=i: folded.output(i)) for i, shape in enumerate(shapes)]
@@ -57,6 +56,12 @@ def apply_rule(equation: Any, inputs: list[Value]) -> list[Value]:
         Value(*shape, pattern if carrying else None)
         for shape, pattern, carrying in zip(shapes, patterns, carries, strict=True)
     ]
+
+
+def _is_foldable(equation: Any, inputs: list[Value]) -> bool:
+    if equation.effects or any(isinstance(param, Jaxpr | ClosedJaxpr) for param in equation.params.values()):
+        return False
+    return all(value.is_known() for value in inputs) if inputs else equation.primitive.name == "iota"
 
 
 class _Folded:
@@ -100,8 +105,8 @@ def _positions(value: Value, shape: tuple[int, ...]) -> np.ndarray:
 def _moved(equation: Any, inputs: list[Value]) -> list[Pattern] | None:
     name = equation.primitive.name
     move, data = MOVES[name]
-    moving, steering = inputs[data], [value for value in inputs if value not in inputs[data]]
-    if not all(value.is_known() for value in steering):
+    moving, is_data = inputs[data], range(len(inputs))[data]
+    if not all(value.is_known() for i, value in enumerate(inputs) if i not in is_data):
         if name == "select_n":
             return [_elementwise(name, moving, moving[0].shape)]
         return _within_batch_of_gather(equation, inputs) if name == "gather" else None

@@ -71,6 +71,8 @@ EXACT = {
     "linear solves of blocks": lambda y: jax.vmap(blackbox_solve)(y.reshape(-1, 3)).ravel(),
     "mass action": network,
     "neighbours": lambda y: jnp.sin(y[NEIGHBOURS]).sum(1) - y**3,
+    "indices computed": lambda y: y[(jnp.arange(N) * 5 + 1) % N] + y[-1],
+    "nothing of y": lambda y: jnp.concatenate([y[:0], jnp.ones(N)]) + jnp.sum(y[:0]),
     "at add": lambda y: jnp.zeros(N).at[NEIGHBOURS[:, 0]].add(y * y),
     "at set": lambda y: (y * y).at[3].set(1.0).at[jnp.array([1, 5])].set(y[:2]),
     "scalars in a stack": lambda y: jnp.stack([y[0] * y[3], jnp.sin(y[1]), *[y[i] - y[0] for i in range(2, N)]]),
@@ -188,11 +190,13 @@ def test_what_is_traced_counts_as_unknown():
     def trace(weights):
         found.append(detect_sparsity(lambda y: weights @ y, jnp.ones(3)))
         found.append(detect_sparsity(lambda y: y[NEIGHBOURS[:, 0]] * weights[0, 0], jnp.ones(N)))
+        found.append(detect_sparsity(lambda y: y[(jnp.arange(N) * 5 + 1) % N] * weights[0, 0], jnp.ones(N)))
         return weights
 
     trace(jnp.eye(3))
     assert found[0].toarray().all()
     np.testing.assert_array_equal(found[1].indices, NEIGHBOURS[:, 0])
+    np.testing.assert_array_equal(found[2].indices, (np.arange(N) * 5 + 1) % N)
 
 
 def test_inputs_of_a_program_by_number():
