@@ -25,9 +25,9 @@ def colour_columns(pattern: Pattern) -> tuple[np.ndarray, int]:
     -----
     Greedy in three orders, of which the one with the fewest colours is kept: as numbered (optimal for a band), by
     position in the reverse Cuthill-McKee order (a band in disguise), and columns with most entries first. The cost of
-    each is proportional to the number of entries. Source: Curtis, Powell and Reid, Journal of the Institute of Mathematics
-    and its Applications 13 (1974) 117; Gebremedhin, Manne and Pothen, "What color is your Jacobian?", SIAM Review 47
-    (2005) 629.
+    each is proportional to the number of entries. Source: Curtis, Powell and Reid, Journal of the Institute of
+    Mathematics and its Applications 13 (1974) 117; Gebremedhin, Manne and Pothen, "What color is your Jacobian?",
+    SIAM Review 47 (2005) 629.
     """
     rows_of_column = scipy.sparse.csc_array(pattern)
     fewest = max(int(np.diff(scipy.sparse.csr_array(pattern).indptr).max(initial=0)), 1)

@@ -141,10 +141,15 @@ def _while(equation: Any, inputs: list[Value]) -> list[Value]:
 
 
 def _scan(equation: Any, inputs: list[Value]) -> list[Value]:
-    params = equation.params
-    num_consts, num_carry, length = params["num_consts"], params["num_carry"], params["length"]
+    params, body = equation.params, equation.params["jaxpr"]
+    # By ranks, since JAX's versions disagree on where they keep the numbers: only what is stacked gains an axis.
+    same_rank = lambda outside, inside: sum(
+        len(a.aval.shape) == len(b.shape) for a, b in zip(outside, inside, strict=True)
+    )
+    num_carry, length = same_rank(equation.outvars, body.out_avals), params["length"]
+    num_consts = same_rank(equation.invars, body.in_avals) - num_carry
     consts, carry = inputs[:num_consts], inputs[num_consts : num_consts + num_carry]
-    xs, body = inputs[num_consts + num_carry :], params["jaxpr"]
+    xs = inputs[num_consts + num_carry :]
     if not length:
         return carry + [Value(var.aval.shape, var.aval.dtype) for var in equation.outvars[num_carry:]]
     if num_carry and length <= _UNROLLED:
@@ -266,11 +271,8 @@ def _entries(value: Value) -> int:
 
 _INNER = {
     "jit": _call,
-    "pjit": _call,
     "closed_call": _call,
-    "core_call": _call,
-    "remat": _call,
-    "remat2": _call,
+    "composite": _call,
     "checkpoint": _call,
     "custom_jvp_call": _call,
     "custom_vjp_call": _call,

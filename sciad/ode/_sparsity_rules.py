@@ -324,8 +324,7 @@ def _convolve(equation: Any, inputs: list[Value]) -> list[Pattern] | None:
 _RULES: dict[str, Callable[[Any, list[Value]], list[Pattern] | None]] = {
     **dict.fromkeys(["reduce_sum", "reduce_max", "reduce_min", "reduce_prod"], _reduce),
     **dict.fromkeys(["cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"], _cumulate),
-    **dict.fromkeys(["scatter", "scatter-add", "scatter_add", "scatter-sub", "scatter_sub"], _scatter),
-    **dict.fromkeys(["scatter-mul", "scatter_mul", "scatter_min", "scatter_max"], _scatter),
+    **dict.fromkeys(["scatter", "scatter-add", "scatter-sub", "scatter-mul", "scatter-min", "scatter-max"], _scatter),
     **dict.fromkeys(["lu", "cholesky"], _mix_last(lambda params: 2)),
     "triangular_solve": _triangular_solve,
     "dot_general": _dot_general,

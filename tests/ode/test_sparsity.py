@@ -153,6 +153,8 @@ STEPS = {
     "dynamic update": lambda y: lax.dynamic_update_slice(y, y[:4] ** 2, (jnp.argmax(y),)),
     "solve": lambda y: jnp.linalg.solve(jnp.eye(3) * 4 + y[:9].reshape(3, 3), y[9:]).repeat(4),
     "cholesky": lambda y: jnp.linalg.cholesky(4 * jnp.eye(2) + y[:4].reshape(2, 2) ** 2 * 0.1).ravel(),
+    "device put": lambda y: jax.device_put(y) * 2,
+    "special functions": lambda y: jax.scipy.special.gammainc(1.5, jnp.abs(y) + 1) + jnp.log2(jnp.abs(y) + 1),
     "interp": lambda y: jnp.interp(y, jnp.arange(5.0), jnp.cos(jnp.arange(5.0))),
     "complex": lambda y: jnp.abs(y[:6] + 1j * y[6:]),
     "clip": lambda y: jnp.clip(y, -0.5, jnp.roll(y, 4)),
