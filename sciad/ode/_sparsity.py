@@ -274,6 +274,8 @@ _INNER = {
     "closed_call": _call,
     "composite": _call,
     "checkpoint": _call,
+    "remat": _call,
+    "remat2": _call,
     "custom_jvp_call": _call,
     "custom_vjp_call": _call,
     "custom_linear_solve": _custom_linear_solve,
