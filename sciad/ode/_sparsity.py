@@ -136,7 +136,7 @@ def _while(equation: Any, inputs: list[Value]) -> list[Value]:
     params = equation.params
     inputs = inputs[params["cond_nconsts"] :]
     consts, carry = inputs[: params["body_nconsts"]], inputs[params["body_nconsts"] :]
-    step = _local(params["body_jaxpr"], consts, [value.unknown() for value in carry])
+    step = _LoopBody(params["body_jaxpr"], consts, [value.unknown() for value in carry])
     return _fixed_point(lambda carry: step([*consts, *carry]), carry)
 
 
@@ -155,7 +155,7 @@ def _scan(equation: Any, inputs: list[Value]) -> list[Value]:
     if num_carry and length <= _UNROLLED:
         return _scan_unrolled(body, consts, carry, xs, range(length)[:: -1 if params["reverse"] else 1])
     one_x = [Value(x.shape[1:], x.dtype, _any_step(x)) for x in xs]
-    step = _local(body, consts, [value.unknown() for value in carry] + one_x)
+    step = _LoopBody(body, consts, [value.unknown() for value in carry] + one_x)
     carry = _fixed_point(lambda carry: step([*consts, *carry, *one_x])[:num_carry], carry)
     return carry + step.all_steps([*consts, *carry], xs, length)[num_carry:]
 
@@ -174,7 +174,7 @@ def _scan_unrolled(body: Any, consts: list[Value], carry: list[Value], xs: list[
     return carry + ys
 
 
-class _local:
+class _LoopBody:
     """The body of a loop, read once as a map from the elements of its inputs; called, it composes with their patterns.
 
     Inputs with an unknown value that can carry a derivative are its columns.
