@@ -42,8 +42,8 @@ def structure_from(jacobian: Any, n: int, detect: Callable[[], Pattern | None]) 
     ----------
     jacobian : None, str, numpy.ndarray or scipy.sparse array
         None: `Dense` up to 32 states, beyond whatever is cheapest for the pattern that `detect` finds. A pattern,
-        (n, n), whose nonzero entries are those of the Jacobian: whatever is cheapest for it. "banded": the detected
-        pattern as `Banded`. "dense": `Dense`.
+        (n, n), which must hold all entries of the Jacobian that can be nonzero, since those outside it are added to
+        others: whatever is cheapest for it. "banded": the detected pattern as `Banded`. "dense": `Dense`.
     n : int
         Number of states.
     detect : callable
@@ -110,7 +110,7 @@ def _checked_pattern(jacobian: Any, n: int) -> Pattern:
 def _costs(n: int, pattern: Pattern) -> dict[Any, float]:
     """Estimate a step of each structure, in nanoseconds: a Jacobian, a factorisation and eight solves.
 
-    The constants were fitted to `jax.jit` on one core; they only have to tell factors of two apart.
+    The constants are rough, within a factor of two or three of what one core takes: the kinds differ by more.
     """
     num_colours = int(np.diff(pattern.indptr).max(initial=1))
     labels = scipy.sparse.csgraph.connected_components(pattern, directed=False)[1]
