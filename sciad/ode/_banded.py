@@ -8,6 +8,7 @@ from jaxtyping import Array
 
 from sciad.ode._colouring import colour_columns
 from sciad.ode._linear_algebra import ROLLED, invert
+from sciad.ode._sparsity_patterns import Pattern
 from sciad.ode._structure_base import Factors, FlatFunction, Matrix, Structure, compressed_jacobian, take
 
 _MOST_GATHERED = 2**18  # places of a storage that is filled by a gather, which a kernel can hold; beyond, by a scatter
@@ -32,7 +33,7 @@ class Banded(Structure):
     pattern : scipy.sparse.csr_array, (n, n)
     """
 
-    def __init__(self, pattern: scipy.sparse.csr_array):
+    def __init__(self, pattern: Pattern):
         super().__init__(pattern.shape[0], pattern)
         order, half_bandwidth = narrowest_order(pattern)
         self.size = min(max(half_bandwidth, 1), self.n)
@@ -166,7 +167,7 @@ class Banded(Structure):
         return x[: self.n] if self._order is None else take(x, self._place)
 
 
-def narrowest_order(pattern: scipy.sparse.csr_array) -> tuple[np.ndarray | None, int]:
+def narrowest_order(pattern: Pattern) -> tuple[np.ndarray | None, int]:
     """Return the states in the order with the smaller half-bandwidth, None for the natural one, and that width."""
     entries = scipy.sparse.coo_array(pattern)
     natural = int(np.abs(entries.row - entries.col).max(initial=0))

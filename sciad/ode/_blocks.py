@@ -8,6 +8,7 @@ import scipy.sparse
 from jaxtyping import Array
 
 from sciad.ode._linear_algebra import ROLLED, invert
+from sciad.ode._sparsity_patterns import Pattern
 from sciad.ode._structure_base import Factors, FlatFunction, Matrix, Structure, compressed_jacobian, take
 
 _SUMMED = 8  # a product of blocks up to this size is a written-out sum, which XLA runs 2 to 4 times faster
@@ -25,7 +26,7 @@ class Blocks(Structure):
     pattern : scipy.sparse.csr_array, (n, n)
     """
 
-    def __init__(self, pattern: scipy.sparse.csr_array):
+    def __init__(self, pattern: Pattern):
         super().__init__(pattern.shape[0], pattern)
         members = _members(pattern)
         self.size, self.num_blocks = members.shape
@@ -102,7 +103,7 @@ def _times(matrix: Array, x: Array) -> Array:
     return sum((matrix[:, j] * x[j] for j in range(1, size)), matrix[:, 0] * x[0])
 
 
-def _members(pattern: scipy.sparse.csr_array) -> np.ndarray:
+def _members(pattern: Pattern) -> np.ndarray:
     """Return the states of each block, (size, num_blocks), with -1 where a block is not full."""
     num_components, labels = scipy.sparse.csgraph.connected_components(pattern, directed=False)
     sizes = np.bincount(labels, minlength=num_components)

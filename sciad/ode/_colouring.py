@@ -1,10 +1,14 @@
 """Colours for the columns of a sparse Jacobian: columns of one colour share no row, one derivative holds them all."""
 
+from typing import Any
+
 import numpy as np
 import scipy.sparse
 
+from sciad.ode._sparsity_patterns import Pattern
 
-def colour_columns(pattern: scipy.sparse.csr_array) -> tuple[np.ndarray, int]:
+
+def colour_columns(pattern: Pattern) -> tuple[np.ndarray, int]:
     """Return a colour for every column such that no row has two entries of one colour, and the number of colours.
 
     Parameters
@@ -21,8 +25,9 @@ def colour_columns(pattern: scipy.sparse.csr_array) -> tuple[np.ndarray, int]:
     -----
     Greedy in three orders, of which the one with the fewest colours is kept: as numbered (optimal for a band), by
     position in the reverse Cuthill-McKee order (a band in disguise), and columns with most entries first. The cost of
-    each is proportional to the number of entries. Source: Curtis, Powell and Reid, IMA Journal of Applied Mathematics
-    13 (1974) 117; Gebremedhin, Manne and Pothen, "What color is your Jacobian?", SIAM Review 47 (2005) 629, section 3.
+    each is proportional to the number of entries. Source: Curtis, Powell and Reid, Journal of the Institute of
+    Mathematics and its Applications 13 (1974) 117; Gebremedhin, Manne and Pothen, "What color is your Jacobian?",
+    SIAM Review 47 (2005) 629.
     """
     rows_of_column = scipy.sparse.csc_array(pattern)
     fewest = max(int(np.diff(scipy.sparse.csr_array(pattern).indptr).max(initial=0)), 1)
@@ -33,7 +38,7 @@ def colour_columns(pattern: scipy.sparse.csr_array) -> tuple[np.ndarray, int]:
     return best
 
 
-def _greedy(pattern: scipy.sparse.csc_array, order: np.ndarray) -> tuple[np.ndarray, int]:
+def _greedy(pattern: Any, order: np.ndarray) -> tuple[np.ndarray, int]:
     """Give each column the first colour that none of its rows has yet; a row keeps its colours as bits of a number."""
     taken = [0] * pattern.shape[0]
     colours = np.zeros(pattern.shape[1], np.int32)
@@ -50,12 +55,12 @@ def _greedy(pattern: scipy.sparse.csc_array, order: np.ndarray) -> tuple[np.ndar
     return colours, int(colours.max(initial=0)) + 1
 
 
-def _by_bandwidth(pattern: scipy.sparse.csr_array) -> np.ndarray | None:
+def _by_bandwidth(pattern: Pattern) -> np.ndarray | None:
     if pattern.shape[0] != pattern.shape[1]:
         return None
     square = scipy.sparse.csr_array(pattern, dtype=np.int8)
     return scipy.sparse.csgraph.reverse_cuthill_mckee(scipy.sparse.csr_array(square + square.T), symmetric_mode=True)
 
 
-def _largest_first(pattern: scipy.sparse.csr_array) -> np.ndarray:
+def _largest_first(pattern: Pattern) -> np.ndarray:
     return np.argsort(-np.diff(scipy.sparse.csc_array(pattern).indptr), kind="stable")

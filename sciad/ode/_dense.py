@@ -9,6 +9,7 @@ from jaxtyping import Array
 
 from sciad.ode._colouring import colour_columns
 from sciad.ode._linear_algebra import ROLLED, invert, times
+from sciad.ode._sparsity_patterns import Pattern
 from sciad.ode._structure_base import Factors, FlatFunction, Matrix, Structure, compressed_jacobian, take
 
 
@@ -57,7 +58,7 @@ class Dense(Structure):
 class ColouredDense(Dense):
     """A dense matrix whose Jacobian takes one derivative a colour; entries outside the pattern are zero."""
 
-    def __init__(self, pattern: scipy.sparse.csr_array):
+    def __init__(self, pattern: Pattern):
         Structure.__init__(self, pattern.shape[0], pattern)
         entries = scipy.sparse.coo_array(pattern)
         self._rows, self._columns = entries.row.astype(np.int32), entries.col.astype(np.int32)

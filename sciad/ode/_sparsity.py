@@ -15,14 +15,24 @@ import scipy.sparse
 from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
 
 from sciad.core import is_traced
-from sciad.ode._sparsity_patterns import TooManyEntries, Value, dense_rows, identity, join, rows_of, stacked, union
+from sciad.ode._sparsity_patterns import (
+    Pattern,
+    TooManyEntries,
+    Value,
+    dense_rows,
+    identity,
+    join,
+    rows_of,
+    stacked,
+    union,
+)
 from sciad.ode._sparsity_rules import apply_rule
 
 _UNROLLED = 32  # scans up to this length are followed step by step, so that their counters are known
 _ROUNDS = 4  # how often a loop's carry may grow before all of it is taken to depend on all
 
 
-def detect_sparsity(f: Callable[[Any], Any], y: Any) -> scipy.sparse.csr_array | None:
+def detect_sparsity(f: Callable[[Any], Any], y: Any) -> Pattern | None:
     """Return which entries of the Jacobian df/dy can be nonzero.
 
     Parameters
@@ -36,21 +46,19 @@ def detect_sparsity(f: Callable[[Any], Any], y: Any) -> scipy.sparse.csr_array |
     Returns
     -------
     scipy.sparse.csr_array of bool, (n_out, n_in), or None
-        A superset of the nonzero pattern at every y. None where there are too many entries to be worth storing (some
-        30 million, which no system of less than 5000 states has).
+        A superset of the nonzero pattern at every y. None where it, or that of an array on the way, has more than some
+        30 million entries, as a dense one has from 6000 states on.
 
     Notes
     -----
     Costs one trace of f's derivative, and per operation a few passes over its nonzero entries: about a second for a
-    stencil of 30 000 states. After the idea of tracing index sets: Griewank and Walther, "Evaluating Derivatives",
-    2nd ed. (SIAM 2008), section 7.1; of reading a whole program: Gowda et al., "Sparsity programming" (2019).
+    stencil of 30 000 states. Source of the idea, to pass sets of indices through a program: A. Griewank and
+    A. Walther, "Evaluating Derivatives", 2nd ed. (SIAM 2008), chapter 7.
     """
     return sparsity_of_jaxpr(jax.make_jaxpr(f)(jax.ShapeDtypeStruct(y.shape, y.dtype)), 0)
 
 
-def sparsity_of_jaxpr(
-    closed: ClosedJaxpr, argument: int, known: Mapping[int, Any] | None = None
-) -> scipy.sparse.csr_array | None:
+def sparsity_of_jaxpr(closed: ClosedJaxpr, argument: int, known: Mapping[int, Any] | None = None) -> Pattern | None:
     """Return the pattern of the derivative of a traced program with respect to its input number `argument`.
 
     The other inputs count as unknown numbers, but for those whose values `known` gives by their position; the rest is
@@ -128,21 +136,26 @@ def _while(equation: Any, inputs: list[Value]) -> list[Value]:
     params = equation.params
     inputs = inputs[params["cond_nconsts"] :]
     consts, carry = inputs[: params["body_nconsts"]], inputs[params["body_nconsts"] :]
-    step = _local(params["body_jaxpr"], consts, [value.unknown() for value in carry])
+    step = _LoopBody(params["body_jaxpr"], consts, [value.unknown() for value in carry])
     return _fixed_point(lambda carry: step([*consts, *carry]), carry)
 
 
 def _scan(equation: Any, inputs: list[Value]) -> list[Value]:
-    params = equation.params
-    num_consts, num_carry, length = params["num_consts"], params["num_carry"], params["length"]
+    params, body = equation.params, equation.params["jaxpr"]
+    # By ranks, since JAX's versions disagree on where they keep the numbers: only what is stacked gains an axis.
+    same_rank = lambda outside, inside: sum(
+        len(a.aval.shape) == len(b.shape) for a, b in zip(outside, inside, strict=True)
+    )
+    num_carry, length = same_rank(equation.outvars, body.out_avals), params["length"]
+    num_consts = same_rank(equation.invars, body.in_avals) - num_carry
     consts, carry = inputs[:num_consts], inputs[num_consts : num_consts + num_carry]
-    xs, body = inputs[num_consts + num_carry :], params["jaxpr"]
+    xs = inputs[num_consts + num_carry :]
     if not length:
         return carry + [Value(var.aval.shape, var.aval.dtype) for var in equation.outvars[num_carry:]]
     if num_carry and length <= _UNROLLED:
         return _scan_unrolled(body, consts, carry, xs, range(length)[:: -1 if params["reverse"] else 1])
     one_x = [Value(x.shape[1:], x.dtype, _any_step(x)) for x in xs]
-    step = _local(body, consts, [value.unknown() for value in carry] + one_x)
+    step = _LoopBody(body, consts, [value.unknown() for value in carry] + one_x)
     carry = _fixed_point(lambda carry: step([*consts, *carry, *one_x])[:num_carry], carry)
     return carry + step.all_steps([*consts, *carry], xs, length)[num_carry:]
 
@@ -161,7 +174,7 @@ def _scan_unrolled(body: Any, consts: list[Value], carry: list[Value], xs: list[
     return carry + ys
 
 
-class _local:
+class _LoopBody:
     """The body of a loop, read once as a map from the elements of its inputs; called, it composes with their patterns.
 
     Inputs with an unknown value that can carry a derivative are its columns.
@@ -258,12 +271,11 @@ def _entries(value: Value) -> int:
 
 _INNER = {
     "jit": _call,
-    "pjit": _call,
     "closed_call": _call,
-    "core_call": _call,
+    "composite": _call,
+    "checkpoint": _call,
     "remat": _call,
     "remat2": _call,
-    "checkpoint": _call,
     "custom_jvp_call": _call,
     "custom_vjp_call": _call,
     "custom_linear_solve": _custom_linear_solve,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-Pattern = scipy.sparse.csr_array | None  # None: independent of y
+Pattern = Any  # scipy.sparse.csr_array of bool, for which SciPy ships no types; None where independent of y
 
 _MOST_ENTRIES = 2**25
 
@@ -50,7 +50,7 @@ class Value:
         return Value(self.shape[1:], self.dtype, pattern, known)
 
 
-def identity(size: int) -> scipy.sparse.csr_array:
+def identity(size: int) -> Pattern:
     indices = np.arange(size + 1, dtype=np.int32)
     return _csr(indices, indices[:-1], size)
 
@@ -67,7 +67,7 @@ def join(patterns: Iterable[Pattern]) -> Pattern:
     return joined
 
 
-def stacked(values: list[Value], num_columns: int) -> scipy.sparse.csr_array:
+def stacked(values: list[Value], num_columns: int) -> Pattern:
     """Return the patterns of several arrays below each other, with empty rows for what is independent."""
     counts = [
         np.zeros(value.size, np.int32) if value.pattern is None else np.diff(value.pattern.indptr) for value in values
@@ -79,7 +79,7 @@ def stacked(values: list[Value], num_columns: int) -> scipy.sparse.csr_array:
 
 def rows_of(pattern: Pattern, rows: np.ndarray) -> Pattern:
     """Return some rows of a pattern; a row number of -1 is an empty row."""
-    if pattern is None:
+    if pattern is None or not pattern.shape[0]:
         return None
     if rows.size == pattern.shape[0] and np.array_equal(rows, np.arange(rows.size)):
         return pattern
@@ -101,12 +101,12 @@ def union(which: Pattern, pattern: Pattern) -> Pattern:
     return product
 
 
-def dense_rows(num_rows: int, columns: np.ndarray, num_columns: int) -> scipy.sparse.csr_array:
+def dense_rows(num_rows: int, columns: np.ndarray, num_columns: int) -> Pattern:
     check_size(num_rows * columns.size)
     return _csr(np.arange(num_rows + 1) * columns.size, np.tile(columns, num_rows), num_columns)
 
 
-def _csr(indptr: np.ndarray, indices: np.ndarray, num_columns: int) -> scipy.sparse.csr_array:
+def _csr(indptr: np.ndarray, indices: np.ndarray, num_columns: int) -> Pattern:
     """Build from rows with sorted columns, each once."""
     indptr, indices = indptr.astype(np.int32), indices.astype(np.int32)
     built = scipy.sparse.csr_array(
@@ -116,13 +116,13 @@ def _csr(indptr: np.ndarray, indices: np.ndarray, num_columns: int) -> scipy.spa
     return built
 
 
-def groups(rows: np.ndarray, num_rows: int) -> scipy.sparse.csr_array:
+def groups(rows: np.ndarray, num_rows: int) -> Pattern:
     """Return the marks for `union` where element j goes into row rows[j]."""
     rows = np.ravel(rows)
     return scipy.sparse.csr_array((np.ones(rows.size, bool), (rows, np.arange(rows.size))), shape=(num_rows, rows.size))
 
 
-def _same(a: scipy.sparse.csr_array, b: scipy.sparse.csr_array) -> bool:
+def _same(a: Pattern, b: Pattern) -> bool:
     return a is b or (a.nnz == b.nnz and np.array_equal(a.indptr, b.indptr) and np.array_equal(a.indices, b.indices))
 
 

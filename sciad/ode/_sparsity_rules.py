@@ -37,8 +37,7 @@ def apply_rule(equation: Any, inputs: list[Value]) -> list[Value]:
     name, avals = equation.primitive.name, [var.aval for var in equation.outvars]
     shapes = [(getattr(aval, "shape", ()), getattr(aval, "dtype", None)) for aval in avals]
     if all(value.pattern is None for value in inputs):
-        holds_programs = any(isinstance(param, Jaxpr | ClosedJaxpr) for param in equation.params.values())
-        if not all(value.is_known() for value in inputs) or equation.effects or holds_programs:
+        if not _is_foldable(equation, inputs):
             return [Value(*shape) for shape in shapes]
         folded = _Folded(equation, inputs)
         return [Value(*shape, None, lambda i=i: folded.output(i)) for i, shape in enumerate(shapes)]
@@ -57,6 +56,12 @@ def apply_rule(equation: Any, inputs: list[Value]) -> list[Value]:
         Value(*shape, pattern if carrying else None)
         for shape, pattern, carrying in zip(shapes, patterns, carries, strict=True)
     ]
+
+
+def _is_foldable(equation: Any, inputs: list[Value]) -> bool:
+    if equation.effects or any(isinstance(param, Jaxpr | ClosedJaxpr) for param in equation.params.values()):
+        return False
+    return all(value.is_known() for value in inputs) if inputs else equation.primitive.name == "iota"
 
 
 class _Folded:
@@ -100,8 +105,8 @@ def _positions(value: Value, shape: tuple[int, ...]) -> np.ndarray:
 def _moved(equation: Any, inputs: list[Value]) -> list[Pattern] | None:
     name = equation.primitive.name
     move, data = MOVES[name]
-    moving, steering = inputs[data], [value for value in inputs if value not in inputs[data]]
-    if not all(value.is_known() for value in steering):
+    moving, is_data = inputs[data], range(len(inputs))[data]
+    if not all(value.is_known() for i, value in enumerate(inputs) if i not in is_data):
         if name == "select_n":
             return [_elementwise(name, moving, moving[0].shape)]
         return _within_batch_of_gather(equation, inputs) if name == "gather" else None
@@ -308,8 +313,9 @@ def _convolve(equation: Any, inputs: list[Value]) -> list[Pattern] | None:
         one = np.zeros(kernel.shape, np.float32)
         one[tuple(at)] = weights[tuple(at)]
         with jax.ensure_compile_time_eval():
+            operands = jnp.asarray(positions), jnp.asarray(one)
             out = lax.conv_general_dilated(
-                positions, one, params["window_strides"], precision=lax.Precision.HIGHEST, **options
+                *operands, params["window_strides"], precision=lax.Precision.HIGHEST, **options
             )
             sources.append(rows_of(image.pattern, np.ravel(np.rint(np.asarray(out)).astype(int)) - 1))
     return [join(sources)]
@@ -318,8 +324,7 @@ def _convolve(equation: Any, inputs: list[Value]) -> list[Pattern] | None:
 _RULES: dict[str, Callable[[Any, list[Value]], list[Pattern] | None]] = {
     **dict.fromkeys(["reduce_sum", "reduce_max", "reduce_min", "reduce_prod"], _reduce),
     **dict.fromkeys(["cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"], _cumulate),
-    **dict.fromkeys(["scatter", "scatter-add", "scatter_add", "scatter-sub", "scatter_sub"], _scatter),
-    **dict.fromkeys(["scatter-mul", "scatter_mul", "scatter_min", "scatter_max"], _scatter),
+    **dict.fromkeys(["scatter", "scatter-add", "scatter-sub", "scatter-mul", "scatter-min", "scatter-max"], _scatter),
     **dict.fromkeys(["lu", "cholesky"], _mix_last(lambda params: 2)),
     "triangular_solve": _triangular_solve,
     "dot_general": _dot_general,

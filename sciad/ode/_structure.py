@@ -17,6 +17,7 @@ from sciad.ode._banded import Banded, narrowest_order
 from sciad.ode._blocks import Blocks
 from sciad.ode._dense import ColouredDense, Dense
 from sciad.ode._linear_algebra import ROLLED
+from sciad.ode._sparsity_patterns import Pattern
 from sciad.ode._structure_base import Matrix, Structure
 
 __all__ = [
@@ -34,15 +35,15 @@ _WORDS = ("banded", "dense")
 _EXPECTED = "None, 'banded', 'dense' or an (n, n) pattern as a NumPy or scipy.sparse array"
 
 
-def structure_from(jacobian: Any, n: int, detect: Callable[[], scipy.sparse.csr_array | None]) -> Structure:
+def structure_from(jacobian: Any, n: int, detect: Callable[[], Pattern | None]) -> Structure:
     """Return the structure that the option `jacobian` of a solve asks for.
 
     Parameters
     ----------
     jacobian : None, str, numpy.ndarray or scipy.sparse array
         None: `Dense` up to 32 states, beyond whatever is cheapest for the pattern that `detect` finds. A pattern,
-        (n, n), whose nonzero entries are those of the Jacobian: whatever is cheapest for it. "banded": the detected
-        pattern as `Banded`. "dense": `Dense`.
+        (n, n), which must hold all entries of the Jacobian that can be nonzero, since those outside it are added to
+        others: whatever is cheapest for it. "banded": the detected pattern as `Banded`. "dense": `Dense`.
     n : int
         Number of states.
     detect : callable
@@ -63,7 +64,7 @@ def structure_from(jacobian: Any, n: int, detect: Callable[[], scipy.sparse.csr_
     return choose_structure(n, _checked_pattern(jacobian, n))
 
 
-def choose_structure(n: int, pattern: scipy.sparse.csr_array | None) -> Structure:
+def choose_structure(n: int, pattern: Pattern | None) -> Structure:
     """Return the structure in which a step with this pattern of the Jacobian, (n, n), is cheapest by estimate.
 
     Up to 32 states, or without a pattern, that is `Dense`.
@@ -89,7 +90,7 @@ def linear_solver(structure: Structure, matrix: Matrix) -> Callable[[Inexact[Arr
     return lambda b: lax.custom_linear_solve(matvec, b, solve, solve_transposed)
 
 
-def _checked_pattern(jacobian: Any, n: int) -> scipy.sparse.csr_array:
+def _checked_pattern(jacobian: Any, n: int) -> Pattern:
     if is_traced(jacobian):
         raise type_error("jacobian", "a traced array", _EXPECTED, "the pattern must be known when the solve is traced")
     if not scipy.sparse.issparse(jacobian):
@@ -106,10 +107,10 @@ def _checked_pattern(jacobian: Any, n: int) -> scipy.sparse.csr_array:
     return pattern
 
 
-def _costs(n: int, pattern: scipy.sparse.csr_array) -> dict[Any, float]:
+def _costs(n: int, pattern: Pattern) -> dict[Any, float]:
     """Estimate a step of each structure, in nanoseconds: a Jacobian, a factorisation and eight solves.
 
-    The constants were fitted to `jax.jit` on one core; they only have to tell factors of two apart.
+    The constants are rough, within a factor of two or three of what one core takes: the kinds differ by more.
     """
     num_colours = int(np.diff(pattern.indptr).max(initial=1))
     labels = scipy.sparse.csgraph.connected_components(pattern, directed=False)[1]

@@ -3,7 +3,6 @@
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +10,8 @@ import numpy as np
 import scipy.sparse
 from jax import lax
 from jaxtyping import Array, Inexact, PyTree
+
+from sciad.ode._sparsity_patterns import Pattern
 
 Matrix = PyTree  # arrays in the storage of a structure
 Factors = PyTree
@@ -28,7 +29,7 @@ class Structure(ABC):
 
     num_evaluations: int  # directional derivatives in a Jacobian
 
-    def __init__(self, n: int, pattern: scipy.sparse.csr_array | None = None):
+    def __init__(self, n: int, pattern: Pattern | None = None):
         self.n = n
         self._key = (type(self).__name__, n, None if pattern is None else _digest(pattern))
 
@@ -85,7 +86,7 @@ def take(x: Array, positions: np.ndarray) -> Array:
     return x.at[positions].get(mode="promise_in_bounds")
 
 
-def _digest(pattern: Any) -> str:
+def _digest(pattern: Pattern) -> str:
     pattern = scipy.sparse.csr_array(pattern)
     pattern.sort_indices()
     text = hashlib.sha256(np.asarray(pattern.indptr, np.int64).tobytes())

@@ -28,9 +28,7 @@ def laplacian_by_roll(w, axis=0):
 def brusselator_by_roll(y):
     u, v = y.reshape(2, -1)
     reaction = u * u * v
-    return jnp.concatenate(
-        [1 + reaction - 4 * u + laplacian_by_roll(u), 3 * u - reaction + 0.1 * laplacian_by_roll(v)]
-    )
+    return jnp.concatenate([1 + reaction - 4 * u + laplacian_by_roll(u), 3 * u - reaction + 0.1 * laplacian_by_roll(v)])
 
 
 def brusselator_by_slices(y):
@@ -73,6 +71,8 @@ EXACT = {
     "linear solves of blocks": lambda y: jax.vmap(blackbox_solve)(y.reshape(-1, 3)).ravel(),
     "mass action": network,
     "neighbours": lambda y: jnp.sin(y[NEIGHBOURS]).sum(1) - y**3,
+    "indices computed": lambda y: y[(jnp.arange(N) * 5 + 1) % N] + y[-1],
+    "nothing of y": lambda y: jnp.concatenate([y[:0], jnp.ones(N)]) + jnp.sum(y[:0]),
     "at add": lambda y: jnp.zeros(N).at[NEIGHBOURS[:, 0]].add(y * y),
     "at set": lambda y: (y * y).at[3].set(1.0).at[jnp.array([1, 5])].set(y[:2]),
     "scalars in a stack": lambda y: jnp.stack([y[0] * y[3], jnp.sin(y[1]), *[y[i] - y[0] for i in range(2, N)]]),
@@ -134,7 +134,7 @@ STEPS = {
     "scatter window": lambda y: y.reshape(4, 3).at[jnp.array([2, 0])].set(y.reshape(4, 3)[:2]).ravel(),
     "transpose": lambda y: y.reshape(3, 4).T.ravel(),
     "sum": lambda y: y + y.reshape(3, 4).sum(0).repeat(3),
-    "max": lambda y: y.reshape(4, 3) .max(1).repeat(3) * y,
+    "max": lambda y: y.reshape(4, 3).max(1).repeat(3) * y,
     "matrix": lambda y: jnp.asarray(STOICHIOMETRY[:, :N]) @ y,
     "outer": lambda y: jnp.einsum("i,j->ij", y[:3], y[3:7]).ravel(),
     "softmax": lambda y: jax.nn.softmax(y.reshape(4, 3), axis=1).ravel(),
@@ -153,6 +153,8 @@ STEPS = {
     "dynamic update": lambda y: lax.dynamic_update_slice(y, y[:4] ** 2, (jnp.argmax(y),)),
     "solve": lambda y: jnp.linalg.solve(jnp.eye(3) * 4 + y[:9].reshape(3, 3), y[9:]).repeat(4),
     "cholesky": lambda y: jnp.linalg.cholesky(4 * jnp.eye(2) + y[:4].reshape(2, 2) ** 2 * 0.1).ravel(),
+    "device put": lambda y: jax.device_put(y) * 2,
+    "special functions": lambda y: jax.scipy.special.gammainc(1.5, jnp.abs(y) + 1) + jnp.log2(jnp.abs(y) + 1),
     "interp": lambda y: jnp.interp(y, jnp.arange(5.0), jnp.cos(jnp.arange(5.0))),
     "complex": lambda y: jnp.abs(y[:6] + 1j * y[6:]),
     "clip": lambda y: jnp.clip(y, -0.5, jnp.roll(y, 4)),
@@ -190,11 +192,13 @@ def test_what_is_traced_counts_as_unknown():
     def trace(weights):
         found.append(detect_sparsity(lambda y: weights @ y, jnp.ones(3)))
         found.append(detect_sparsity(lambda y: y[NEIGHBOURS[:, 0]] * weights[0, 0], jnp.ones(N)))
+        found.append(detect_sparsity(lambda y: y[(jnp.arange(N) * 5 + 1) % N] * weights[0, 0], jnp.ones(N)))
         return weights
 
     trace(jnp.eye(3))
     assert found[0].toarray().all()
     np.testing.assert_array_equal(found[1].indices, NEIGHBOURS[:, 0])
+    np.testing.assert_array_equal(found[2].indices, (np.arange(N) * 5 + 1) % N)
 
 
 def test_inputs_of_a_program_by_number():

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.linalg
 import scipy.sparse
 from jax import lax
 
@@ -32,8 +33,8 @@ def banded(n, width, seed=0, shuffled=False):
 def block_diagonal(sizes, seed=0, layout="rows"):
     """Blocks side by side, with the members of a block apart by the number of blocks, or in a random order."""
     rng = np.random.default_rng(seed)
-    full = scipy.sparse.block_diag([rng.random((size, size)) < 0.8 for size in sizes]).toarray()
-    full |= scipy.sparse.block_diag([np.tri(size, k=1) - np.tri(size, k=-2) > 0 for size in sizes]).toarray()
+    full = scipy.linalg.block_diag(*[rng.random((size, size)) < 0.8 for size in sizes])
+    full |= scipy.linalg.block_diag(*[np.tri(size, k=1) - np.tri(size, k=-2) > 0 for size in sizes])
     n = len(full)
     orders = {"rows": np.arange(n), "random": rng.permutation(n)}
     if layout == "columns":
@@ -64,16 +65,16 @@ STRUCTURES = {
     "Banded of 0": Banded(banded(5, 0)),
 }
 ALL = pytest.mark.parametrize("name", STRUCTURES)
-SOME = pytest.mark.parametrize(
-    "name", ["Dense of 4", "Dense of 9", "Dense of 40", "ColouredDense", "Blocks of up to 6", "Banded of 3, shuffled"]
-)
-DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex128])
+SOME = ["Dense of 4", "Dense of 9", "Dense of 40", "ColouredDense", "Blocks of up to 6", "Banded of 3, shuffled"]
 
 
 def dense(structure, matrix):
     """Return a matrix in the structure's storage as a dense one."""
-    columns = jax.vmap(lambda x: structure.times(matrix, x), out_axes=1)(jnp.eye(structure.n, dtype=matrix.dtype))
-    return np.asarray(columns)
+    return np.asarray(jax.jit(lambda matrix: _dense(structure, matrix))(matrix))
+
+
+def _dense(structure, matrix):
+    return jax.vmap(lambda x: structure.times(matrix, x), out_axes=1)(jnp.eye(structure.n, dtype=matrix.dtype))
 
 
 def coupling(structure, dtype=np.float64, seed=3):
@@ -93,34 +94,52 @@ def _summed(weights, y):
 
 
 def tolerance(dtype):
-    return {"rtol": ROUNDING32, "atol": 10 * ROUNDING32} if dtype == np.float32 else {"rtol": 1e-10, "atol": ACCUMULATED}
+    return (
+        {"rtol": ROUNDING32, "atol": 10 * ROUNDING32} if dtype == np.float32 else {"rtol": 1e-10, "atol": ACCUMULATED}
+    )
 
 
-@ALL
-@DTYPES
+CASES = [
+    *((name, np.float64) for name in STRUCTURES),
+    *((name, np.float32) for name in SOME),
+    *((name, np.complex128) for name in SOME if not name.startswith("Coloured")),
+]
+
+
+@pytest.mark.parametrize(("name", "dtype"), CASES)
 def test_jacobian_products_and_solves(name, dtype):
     structure, rng = STRUCTURES[name], np.random.default_rng(5)
     f = right_hand_side(coupling(structure, dtype))
     y, b = (jnp.asarray(rng.normal(size=structure.n), dtype) for _ in range(2))
-    jacobian = jax.jit(lambda y: structure.jacobian(f, y))(y)
-    assert jacobian.dtype == dtype
-    exact = np.asarray(jax.jacfwd(f, holomorphic=dtype == np.complex128)(y))
-    np.testing.assert_allclose(dense(structure, jacobian), exact, **tolerance(dtype))
-    np.testing.assert_allclose(structure.norm(jacobian), np.linalg.norm(exact, np.inf), rtol=10 * ROUNDING32)
-    np.testing.assert_array_equal(dense(structure, structure.from_dense(jnp.asarray(exact))), exact)
-
+    mass = jnp.asarray(rng.uniform(1, 2, structure.n), dtype)
     scale = 20.0 if dtype != np.complex128 else 20.0 + 3j
-    for mass in (None, jnp.asarray(rng.uniform(1, 2, structure.n), dtype)):
-        matrix = structure.shifted(jnp.asarray(scale, dtype), jacobian, mass)
-        w = scale * np.diag(np.ones(structure.n) if mass is None else np.asarray(mass)) - exact
-        np.testing.assert_allclose(structure.times(matrix, b), w @ np.asarray(b), **tolerance(dtype))
-        factors = jax.jit(structure.factorise)(matrix)
-        np.testing.assert_allclose(jax.jit(structure.solve)(factors, b), np.linalg.solve(w, b), **tolerance(dtype))
-        x = jax.jit(structure.solve_transposed)(factors, b)
-        np.testing.assert_allclose(x, np.linalg.solve(w.T, b), **tolerance(dtype))
+
+    @jax.jit
+    def everything(y, b, mass):
+        jacobian, dense = structure.jacobian(f, y), jax.jacfwd(f, holomorphic=dtype == np.complex128)(y)
+        results = {"jacobian": _dense(structure, jacobian), "norm": structure.norm(jacobian), "exact": dense}
+        results["from dense"] = _dense(structure, structure.from_dense(dense))
+        for name, diagonal in (("identity", None), ("diagonal", mass)):
+            matrix = structure.shifted(jnp.asarray(scale, dtype), jacobian, diagonal)
+            factors = structure.factorise(matrix)
+            solves = structure.solve(factors, b), structure.solve_transposed(factors, b)
+            results[name] = (structure.times(matrix, b), *solves)
+        return results
+
+    results = everything(y, b, mass)
+    exact, close = np.asarray(results["exact"]), lambda a, b: np.testing.assert_allclose(a, b, **tolerance(dtype))
+    assert results["jacobian"].dtype == dtype
+    close(results["jacobian"], exact)
+    close(results["norm"], np.linalg.norm(exact, np.inf))
+    np.testing.assert_array_equal(results["from dense"], exact)
+    for name, diagonal in (("identity", np.ones(structure.n)), ("diagonal", np.asarray(mass))):
+        w, (product, x, x_transposed) = scale * np.diag(diagonal) - exact, results[name]
+        close(product, w @ np.asarray(b))
+        close(x, np.linalg.solve(w, b))
+        close(x_transposed, np.linalg.solve(w.T, b))
 
 
-@SOME
+@pytest.mark.parametrize("name", SOME)
 def test_derivatives_of_a_solve(name):
     """With respect to the matrix and the right-hand side, forward, reverse, mixed and batched, against dense ones."""
     structure, rng = STRUCTURES[name], np.random.default_rng(5)
@@ -130,20 +149,20 @@ def test_derivatives_of_a_solve(name):
     def ours(p):
         jacobian = structure.jacobian(lambda y: f(p[0] * y), y)
         solve = linear_solver(structure, structure.shifted(15.0 + p[1], jacobian, None))
-        return solve(solve(b * p[0]) + p[1])
+        return solve(b * p[0]) + p[1]
 
     def plain(p):
         w = (15.0 + p[1]) * jnp.eye(n) - jax.jacfwd(lambda y: f(p[0] * y))(y)
-        return jnp.linalg.solve(w, jnp.linalg.solve(w, b * p[0]) + p[1])
+        return jnp.linalg.solve(w, b * p[0]) + p[1]
 
-    p, close = jnp.array([0.8, 1.3]), lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=ACCUMULATED)
-    close(jax.jit(ours)(p), plain(p))
-    close(jax.jit(jax.jacfwd(ours))(p), jax.jacfwd(plain)(p))
-    close(jax.jit(jax.jacrev(ours))(p), jax.jacfwd(plain)(p))
-    total = lambda fun: lambda p: jnp.sum(jnp.sin(fun(p)))
-    close(jax.jit(jax.hessian(total(ours)))(p), jax.hessian(total(plain))(p))
-    lanes = jnp.stack([p, p + 0.1, p * 2])
-    close(jax.jit(jax.vmap(jax.grad(total(ours))))(lanes), jax.vmap(jax.grad(total(plain)))(lanes))
+    def derivatives(fun):
+        gradient = jax.grad(lambda p: jnp.sum(jnp.sin(fun(p))))
+        second = lambda p: jax.jvp(gradient, (p,), (jnp.array([1.0, -2.0]),))
+        return lambda lanes: (jax.vmap(fun)(lanes), jax.jacfwd(fun)(lanes[0]), jax.vmap(second)(lanes))
+
+    lanes = jnp.array([[0.8, 1.3], [0.9, 0.2]])
+    found, expected = (jax.jit(derivatives(fun))(lanes) for fun in (ours, plain))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=ACCUMULATED), found, expected)
 
 
 def test_dense_takes_a_dense_mass():
@@ -167,12 +186,6 @@ def test_equal_by_content(name):
 
 def test_one_pattern_keys_one_compilation():
     calls = []
-
-    @jax.jit
-    def trace(x):
-        calls.append(1)
-        return x
-
     run = jax.jit(lambda structure, x: (calls.append(1), structure.norm(structure.from_dense(x)))[1], static_argnums=0)
     run(Banded(banded(9, 2)), jnp.eye(9))
     run(Banded(banded(9, 2)), jnp.eye(9))
@@ -218,7 +231,7 @@ def test_a_step_in_a_loop_is_one_kernel(structure):
 
 def big(kind, n):
     if kind == "blocks":
-        return scipy.sparse.csr_array(scipy.sparse.block_diag([np.ones((3, 3))] * (n // 3)))
+        return scipy.sparse.csr_array(scipy.sparse.block_diag([scipy.sparse.coo_array(np.ones((3, 3)))] * (n // 3)))
     if kind == "band":
         return scipy.sparse.csr_array(scipy.sparse.diags_array([np.ones(n)] * 5, offsets=range(-2, 3), shape=(n, n)))
     if kind == "arrow":  # every state depends on the first, and it on all
@@ -258,7 +271,13 @@ def test_the_option_of_a_solve():
     assert structure_from("banded", 40, lambda: None) == Dense(40)
     assert type(structure_from(None, 300, lambda: big("blocks", 300))) is Blocks
     pattern = banded(60, 2)
-    for given in (pattern, pattern.tocoo(), pattern.toarray(), pattern.toarray() * 0.3, scipy.sparse.csc_matrix(pattern)):
+    for given in (
+        pattern,
+        pattern.tocoo(),
+        pattern.toarray(),
+        pattern.toarray() * 0.3,
+        scipy.sparse.csc_matrix(pattern),
+    ):
         assert structure_from(given, 60, never) == Banded(pattern)
     explicit_zeros = pattern.astype(float)
     explicit_zeros.data[:] = 0
