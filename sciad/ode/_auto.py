@@ -85,9 +85,7 @@ class Auto(Method):
     def record(self, carry: _Carry) -> Array:
         return carry.stiff
 
-    def replay(
-        self, system: System, t: Array, x: Array, h: Array, record: Array, x_end: Array
-    ) -> tuple[Array, PyTree]:
+    def replay(self, system: System, t: Array, x: Array, h: Array, record: Array, x_end: Array) -> tuple[Array, PyTree]:
         first = system(t, x)
         step, _ = lax.cond(
             record,

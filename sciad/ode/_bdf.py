@@ -1,8 +1,8 @@
 """BDF: backward differentiation formulas of variable order 1 to 5, for stiff problems with many states or a dear f.
 
-The past is a table of backward differences at equal spacing h (quasi-constant steps), and the formulas are the modified
-ones of Klopfenstein and Shampine (NDF). A step is one nonlinear system; its Newton iteration keeps the Jacobian and the
-factors of W = (alpha / h) M - J for as long as it converges, so that a step costs little more than two evaluations of f.
+The past is a table of backward differences at equal spacing h (quasi-constant steps), and the formulas are modified as
+by Klopfenstein and Shampine (NDF). A step is one nonlinear system. Its Newton iteration keeps the Jacobian and the
+factors of W = (alpha / h) M - J for as long as it converges, so that a step costs little more than two calls of f.
 
 Source: L. F. Shampine, M. W. Reichelt, "The MATLAB ODE suite", SIAM J. Sci. Comput. 18 (1997) 1-22. When to refresh the
 Jacobian and the factors follows CVODE: Hindmarsh et al., "SUNDIALS", ACM Trans. Math. Softw. 31 (2005) 363-396.
@@ -11,7 +11,6 @@ Jacobian and the factors follows CVODE: Hindmarsh et al., "SUNDIALS", ACM Trans.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -255,9 +254,7 @@ def _refresh(system: System, t: Array, y: Array, c: Array, carry: _Carry) -> _Ca
     )
 
 
-def _solve_step(
-    system: System, t: Array, y_start: Array, past: Array, c: Array, carry: _Carry, norm: Norm
-) -> _Newton:
+def _solve_step(system: System, t: Array, y_start: Array, past: Array, c: Array, carry: _Carry, norm: Norm) -> _Newton:
     """Solve M (past + d) = c f(t, y_start + d) for d by Newton's method with the factors at hand."""
     ratio = c / carry.c_factors
     scale = 2 * ratio / (1 + ratio)  # makes up for factors that belong to another c

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-
 _SAFETY = 0.9
 _SHRINK_MOST, _GROW_MOST = 0.2, 10.0
 

@@ -5,9 +5,10 @@ control. On the grid the trajectory x_{i+1} = Phi_i(x_i, p) has the tangent
 
     dx_{i+1} = (dPhi_i/dx) dx_i + (dPhi_i/dp) dp,
 
-where x is the method's memory (the state itself for a one-step method), a block-bidiagonal linear system. `core.linear_solve` takes its forward sweep as `solve` and its adjoint sweep as
-`transpose_solve`; JAX derives every other mode and order from these two. Neither sweep is ever differentiated itself:
-a second derivative differentiates the *residual* of the system, which is local to each step.
+where x is the method's memory (the state itself for a one-step method): a block-bidiagonal linear system.
+`core.linear_solve` takes its forward sweep as `solve` and its adjoint sweep as `transpose_solve`; JAX derives every
+other mode and order from these two. Neither sweep is ever differentiated itself: a second derivative differentiates the
+*residual* of the system, which is local to each step.
 
 Two systems stand here. `_tangent_of_saved` has only (dy0, dp) and the saved states as unknowns, so that first
 derivatives need no memory per step beyond the grid. `_tangent_of_grid` has the whole trajectory; second derivatives and

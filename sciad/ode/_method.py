@@ -3,10 +3,9 @@
 import abc
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
@@ -117,7 +116,6 @@ class Method(eqx.Module):
         """
         step = self.step(system, t, x, h, self.init(system, t, x, h), no_norm)
         return step.y, step.dense
-
 
     def replay_without_branches(
         self, system: System, t: Array, x: Array, h: Array, record: PyTree, x_end: Array

@@ -14,8 +14,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PyTree
 
-from sciad.ode._structure import linear_solver
 from sciad.ode._method import Method, Norm, Step, System
+from sciad.ode._structure import linear_solver
 
 _GAMMA = 0.21193756319429014
 _A = np.zeros((8, 8))

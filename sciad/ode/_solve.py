@@ -8,7 +8,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +15,6 @@ from jax import lax
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from sciad.core import (
-    NUMBERS,
     Progress,
     Status,
     default_tolerances,
@@ -29,6 +27,7 @@ from sciad.core import (
     value_error,
 )
 from sciad.ode._auto import Auto
+from sciad.ode._checks import check_call, is_scalar, static_jacobian
 from sciad.ode._control import Tolerance, error_norm
 from sciad.ode._diagnosis import diagnose, state_names
 from sciad.ode._field import Field, Layout, lay_out, make_field
@@ -37,7 +36,6 @@ from sciad.ode._mass import consistent_state
 from sciad.ode._method import Method
 from sciad.ode._rodas5p import Rodas5P
 from sciad.ode._solution import DenseOutput, ODESolution
-from sciad.ode._structure import structure_from
 from sciad.ode._time import carry_along, carry_reached
 
 
@@ -119,7 +117,7 @@ def solve(
     [1.    0.368 0.135]
     """
     ts = jnp.asarray(ts) if isinstance(ts, list | tuple) else ts  # such as [0.0, T] with a traced T
-    _check_call(f, y0, ts, t0, method, rtol, atol, max_steps)
+    check_call(f, y0, ts, t0, method, rtol, atol, mass, max_steps)
     f_arrays, f_rest = split_numbers(f, scalars=False)
     args_numbers, args_rest = split_numbers(args)
     if type(method).__module__.startswith("diffrax."):
@@ -128,13 +126,17 @@ def solve(
         method = adapt(method)
     if method is None:
         method = Auto() if mass is None else Rodas5P()
-    jacobian_arrays, jacobian_rest = split_numbers(_static_jacobian(jacobian, y0), scalars=False)
+    jacobian_arrays, jacobian_rest = split_numbers(static_jacobian(jacobian, y0), scalars=False)
     static = (f_rest, jacobian_rest, args_rest, method, dense, int(max_steps), progress)
     try:
         hash(static)
     except TypeError as error:
         raise type_error("ode.solve: f, args or method", error, "a hashable function and pytrees of numbers") from None
-    solution, reached = _solve(static, (f_arrays, jacobian_arrays), args_numbers, y0, ts, t0, rtol, atol, mass)
+    arrays = (f_arrays, jacobian_arrays)
+    solution, reached, wrong_row = _solve(static, arrays, args_numbers, y0, ts, t0, rtol, atol, mass)
+    if not is_traced(wrong_row) and wrong_row >= 0:
+        where = f"one that is not df/dy in the row of {state_names(y0)(int(wrong_row))}"
+        raise value_error("ode.solve: jacobian", where, "the derivative of f, or a pattern with all its entries")
     if is_traced(solution.status):
         return _poison(solution) if throw else solution
     if int(solution.status) in (Status.MAX_STEPS, Status.STEP_UNDERFLOW):
@@ -146,8 +148,8 @@ def solve(
 @partial(jax.jit, static_argnums=0)
 def _solve(
     static: Any, arrays: Any, args_numbers: Any, y0: Any, ts: Any, t0: Any, rtol: Any, atol: Any, mass: Any
-) -> tuple[ODESolution, Array]:
-    """Return the solution and the flat state that was reached."""
+) -> tuple[ODESolution, Array, Array]:
+    """Return the solution, the flat state that was reached, and the first wrong row of a given Jacobian (or -1)."""
     f_rest, jacobian_rest, args_rest, method, dense, max_steps, progress = static
     f, jacobian, args = merge(arrays[0], f_rest), merge(arrays[1], jacobian_rest), merge(args_numbers, args_rest)
     layout = lay_out(y0, real=method.implicit)
@@ -172,9 +174,7 @@ def _solve(
     inputs = Inputs(y_start, field.p, field.q, direction * start, (direction * times)[order], tolerance)
     if dense:
         trajectory, grid = record_grid(problem, inputs)
-        dense_output = DenseOutput(
-            field.system, method, layout.unflatten, y_start, grid, field.p, field.q, direction
-        )
+        dense_output = DenseOutput(field.system, method, layout.unflatten, y_start, grid, field.p, field.q, direction)
     else:
         trajectory, dense_output = solve_on_grid(problem, inputs), None
 
@@ -183,12 +183,33 @@ def _solve(
     saved = carry_reached(field.slope, saved, direction * ts, field.p, field.q, reached, (y_start, direction * start))
     valid = jnp.all(direction * times >= direction * start) & jnp.all(jnp.isfinite(times)) & _are_valid(tolerance)
     consistent = jnp.asarray(mass is None) | (error_norm(missing, jnp.abs(y_start), tolerance) <= 1e-2)
+    wrong_row = _wrong_row(field, y_start, direction * start, jacobian)
+    valid = valid & (wrong_row < 0)
     usable = valid & consistent
     saved = saved * jnp.where(usable, 1.0, jnp.nan).astype(saved.dtype)  # a product: the derivatives are NaN, too
     stats = trajectory.stats | {"t": direction * trajectory.stats["t"], "rtol": tolerance.rtol, "atol": tolerance.atol}
     status = jnp.select([~valid, ~consistent], [Status.INVALID_INPUT, Status.INCONSISTENT], trajectory.status)
     ys = jax.vmap(layout.unflatten)(saved)
-    return ODESolution(status.astype(jnp.int32), stats, ts, ys, dense_output), trajectory.reached
+    return ODESolution(status.astype(jnp.int32), stats, ts, ys, dense_output), trajectory.reached, wrong_row
+
+
+def _wrong_row(field: Field, y: Array, tau: Array, jacobian: Any) -> Array:
+    """Return the first row in which a Jacobian or a pattern of the user's differs from df/dy at the start; -1 if none.
+
+    By one product with a random vector, at a state moved off the start: there, entries may be zero by chance.
+    """
+    if jacobian is None or isinstance(jacobian, str):
+        return jnp.full((), -1)
+    p, q, y, tau = lax.stop_gradient((field.p, field.q, y, tau))
+    system = field.system(p, q)
+    noise = lambda key: jax.random.uniform(jax.random.key(key), y.shape, y.dtype, 0.5, 1.5)
+    y, v = y * (1 + 1e-3 * noise(0)) + 1e-6 * jnp.max(jnp.abs(y)) * noise(1), noise(2)
+    got = system.structure.times(system.jacobian(tau, y), v)
+    expected = jax.jvp(lambda y: system(tau, y), (y,), (v,))[1]
+    tolerance = float(jnp.finfo(y.dtype).eps) ** 0.5
+    size = system.structure.times(jax.tree.map(jnp.abs, system.jacobian(tau, y)), jnp.abs(v))
+    wrong = jnp.abs(got - expected) > tolerance * (jnp.abs(expected) + size)
+    return jnp.where(jnp.any(wrong), jnp.argmax(wrong), -1)
 
 
 def _with_diagnosis(
@@ -215,24 +236,10 @@ def _tolerance(layout: Layout, y0: PyTree, rtol: Any, atol: Any) -> Tolerance:
     dtype = layout.y0.dtype
     default, real = default_tolerances(dtype), jnp.finfo(dtype).dtype
     rtol = jnp.asarray(default.rtol if rtol is None else rtol, real)
-    if atol is None or _is_scalar(atol):
+    if atol is None or is_scalar(atol):
         return Tolerance(rtol, jnp.asarray(default.atol if atol is None else atol, real))
     per_state = jax.tree.map(lambda a, y: jnp.broadcast_to(jnp.asarray(a, float), jnp.shape(y)), atol, y0)
     return Tolerance(rtol, layout.spread(flatten_state(per_state)[0].astype(real)))
-
-
-def _static_jacobian(jacobian: Any, y0: PyTree) -> Any:
-    """Return the option as something that may key a cache: a sparsity pattern as the structure chosen for it."""
-    if jacobian is None or isinstance(jacobian, str) or callable(jacobian):
-        return jacobian
-    if any(jnp.iscomplexobj(leaf) for leaf in jax.tree.leaves(y0)):
-        raise value_error("ode.solve: jacobian", "a pattern for complex states", "None", "leave it out")
-    n = sum(int(np.size(leaf)) for leaf in jax.tree.leaves(y0))
-    return structure_from(jacobian, n, lambda: None)
-
-
-def _is_scalar(tree: PyTree) -> bool:
-    return jax.tree.structure(tree) == jax.tree.structure(0) and jnp.ndim(tree) == 0
 
 
 def _are_valid(tolerance: Tolerance) -> Array:
@@ -244,54 +251,3 @@ def _poison(solution: ODESolution) -> ODESolution:
     factor = jnp.where(solution.success, 1.0, jnp.nan)
     ys = jax.tree.map(lambda leaf: leaf * factor.astype(leaf.dtype), solution.ys)
     return ODESolution(solution.status, solution.stats, solution.ts, ys, solution.dense)
-
-
-def _check_call(f: Any, y0: Any, ts: Any, t0: Any, method: Any, rtol: Any, atol: Any, max_steps: Any) -> None:
-    if not callable(f):
-        raise type_error("ode.solve: f", type(f).__name__, "a function f(t, y, args)")
-    if not (method is None or isinstance(method, Method) or type(method).__module__.startswith("diffrax.")):
-        raise type_error("ode.solve: method", repr(method), "a method object such as ode.Tsit5(), or diffrax's")
-    for name, tree in (("y0", y0), ("ts", ts), ("t0", t0), ("rtol", rtol), ("atol", atol)):
-        _check_numbers(name, tree, real=name != "y0")
-    if not sum(np.size(leaf) for leaf in jax.tree.leaves(y0)):
-        raise value_error("ode.solve: y0", repr(y0), "at least one number")
-    if np.ndim(ts) != 1 or np.shape(ts)[0] == 0:
-        raise value_error("ode.solve: ts", f"shape {np.shape(ts)}", "a 1-D array with at least one time")
-    if max_steps < 1:
-        raise value_error("ode.solve: max_steps", max_steps, "at least 1")
-    for name, value in (("t0", t0), ("rtol", rtol)):
-        if value is not None and not _is_scalar(value):
-            raise value_error(f"ode.solve: {name}", value, "one number")
-    _check_tolerance(rtol, atol, y0)
-    if not is_traced(ts) and not is_traced(t0):
-        times, start = np.asarray(ts), np.asarray(ts)[0] if t0 is None else np.asarray(t0)
-        if not (np.all(np.isfinite(times)) and np.isfinite(start)):
-            raise value_error("ode.solve: ts and t0", f"{times} and {start}", "finite times")
-        if np.any(times < start) and np.any(times > start):
-            raise value_error("ode.solve: ts", "times on both sides of t0", "one side", "solve once for each side")
-
-
-def _check_numbers(name: str, tree: Any, real: bool) -> None:
-    for leaf in jax.tree.leaves(tree):
-        if not isinstance(leaf, NUMBERS):
-            raise type_error(f"ode.solve: {name}", repr(leaf), "numbers")
-        if real and jnp.iscomplexobj(leaf):
-            raise type_error(f"ode.solve: {name}", "complex numbers", "real ones")
-
-
-def _check_tolerance(rtol: Any, atol: Any, y0: Any) -> None:
-    for name, value in (("rtol", rtol), ("atol", atol)):
-        if any(not is_traced(v) and not np.all(np.asarray(v) >= 0) for v in jax.tree.leaves(value)):
-            raise value_error(f"ode.solve: {name}", value, "a positive number", "leave it out for the default")
-    zero = lambda x: not is_traced(x) and np.any(np.asarray(x) == 0)  # by NumPy: under jit, JAX would trace it
-    if zero(rtol) and any(map(zero, jax.tree.leaves(atol))):
-        raise value_error("ode.solve: rtol and atol", "zero for both", "one of them positive")
-    if atol is None or _is_scalar(atol):
-        return
-    mend = "give one number for all, or the structure of y0 with a number or an array at each leaf"
-    got, expected = jax.tree.structure(atol), jax.tree.structure(y0)
-    if got != expected:
-        raise value_error("ode.solve: atol", got, f"the structure of y0, {expected}", mend)
-    for a, y in zip(jax.tree.leaves(atol), jax.tree.leaves(y0), strict=True):
-        if np.ndim(a) and np.shape(a) != np.shape(y):
-            raise value_error("ode.solve: atol", f"shape {np.shape(a)}", f"the shape of y0, {np.shape(y)}", mend)

@@ -36,4 +36,3 @@ def find_method(method: Any) -> ode.Method:
     expected = f"one of {', '.join(METHODS)} or a method object such as ode.Tsit5()"
     guess = did_you_mean(method, METHODS) if isinstance(method, str) else ""
     raise value_error("solve_ivp: method", f"{method!r}", expected + guess)
-

@@ -8,8 +8,8 @@ from scipy.integrate import solve_ivp
 
 from sciad import ode
 from sciad.ode._linear_algebra import factorise
-from tests.ode.steps import advance, trial
 from tests.ode.problems import CASES, scipy_reference
+from tests.ode.steps import advance, trial
 from tests.ode.test_compiled import check
 from tests.ode.test_tsit5 import curve, exact, slope
 from tests.tolerances import ACCUMULATED, ROUNDING, TIGHT

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from sciad.ode import Tsit5
-from tests.ode.steps import advance, trial
 from sciad.ode._tsit5 import _A, _B, _C, _ERROR
+from tests.ode.steps import advance, trial
 from tests.tolerances import ROUNDING
 
 THETAS = np.linspace(0, 1, 6)
