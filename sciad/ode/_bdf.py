@@ -115,7 +115,8 @@ class BDF(Method):
         trial = _Trial(accepted, k, newton, fresh)
         return Step(table[0], error, (table, k.astype(y.dtype)), trial, rejected)
 
-    def control(self, step: Step, error: Array, log_error: Array, norm: Norm) -> tuple[StepFactor, Step]:
+    def control(self, step: Step, log_error: Array, norm: Norm) -> tuple[StepFactor, Step]:
+        error = norm(step.error)
         trial, k, newton = step.carry, step.carry.order, step.carry.newton
         most = 2 * _MOST_ITERATIONS
         safety = 0.9 * (most + 1) / (most + newton.iterations.astype(error.dtype))

@@ -55,17 +55,18 @@ def first_step(
     slope: Callable[[Array, Array], Array],
     t: Array,
     y: Array,
+    f0: Array,
     span: Array,
     tolerance: Tolerance,
     order: int,
 ) -> Array:
-    """Guess the first step from the sizes of y, y' = slope(t, y) and y''; at most `span`, no evaluation beyond it.
+    """Guess the first step from the sizes of y, y' = f0 = slope(t, y) and y''; at most `span`, no f beyond it.
 
     After Hairer, Norsett, Wanner, section II.4, but with every quantity relative to the solution's own rates, so that
     no absolute time enters; where the solution starts at rest the interval's length is all there is to go by.
     Time is measured in units of `span` here: in seconds, squares of rates overflow for the shortest of spans.
     """
-    f0, scale, span_y = slope(t, y), _scale(jnp.abs(y), tolerance), span.astype(y.dtype)
+    scale, span_y = _scale(jnp.abs(y), tolerance), span.astype(y.dtype)
     size, speed = _rms(y / scale), _rms(span_y * f0 / scale)
     rate = speed / size
     probe = jnp.where((rate > 0) & jnp.isfinite(rate), jnp.minimum(0.01 / rate, 1e-3), 1e-3)

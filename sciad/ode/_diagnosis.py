@@ -8,7 +8,10 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax import lax
 from jaxtyping import Array, PyTree
+
+from sciad.core import is_traced
 
 _MOST_STATES = 200  # beyond, the eigenvalues would take longer than they are worth
 _STIFF = 1.0  # rate times step from which on an explicit method is limited by stability
@@ -21,12 +24,15 @@ def diagnose(
 
     `scale` is the error allowed in each state, `names(i)` what the user calls state i.
     """
-    value = np.asarray(f(y))
+    value = lax.stop_gradient(f(y))
+    if is_traced(value):  # f closes over what is being differentiated
+        return ""
+    value = np.asarray(value)
     if not np.all(np.isfinite(value)):
         return f"f is not finite there in {names(int(np.argmin(np.isfinite(value))))}"
     if y.size > _MOST_STATES:
         return _fastest(value, scale, names)
-    jacobian = np.asarray(jax.jacfwd(f)(y))
+    jacobian = np.asarray(lax.stop_gradient(jax.jacfwd(f)(y)))
     if not np.all(np.isfinite(jacobian)):
         row = int(np.argwhere(~np.isfinite(jacobian))[0, 0])
         return f"the Jacobian of f is not finite there in the row of {names(row)}"

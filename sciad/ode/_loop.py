@@ -82,8 +82,8 @@ def integrate(
         step = method.step(system, s.t, s.y, h, s.carry, lambda error: error_norm(error, size, tolerance))
         size = jnp.maximum(size, jnp.abs(step.y))
         norm = lambda error: error_norm(error, size, tolerance)
-        (factor, accepted, log_error), step = method.control(step, norm(step.error), s.log_error, norm)
-        saved, num_saved = _save(method, step.dense, s, t, h, t_save, accepted)
+        (factor, accepted, log_error), step = method.control(step, s.log_error, norm)
+        saved, num_saved = _save(method, system, step.dense, s, t, h, t_save, accepted)
         pick = lambda new, old: jnp.where(accepted, new, old)
         h_next = (h * factor).astype(h.dtype)
         smallest = _smallest_step(s.t, t_end - t0)
@@ -132,12 +132,13 @@ def _initial_state(
     tolerance: Tolerance,
 ) -> _State:
     span = t_save[-1] - t0
-    h = first_step(system.slope, t0, y0, span, tolerance, method.order)
+    f0 = system.slope(t0, y0)
+    h = first_step(system.slope, t0, y0, f0, span, tolerance, method.order)
     h = jnp.maximum(h, _smallest_step(t0, span))
     at_start = t_save <= t0
     zero = jnp.zeros((), jnp.int32)
     carry = method.init(system, t0, y0, jnp.minimum(h, span))
-    finite = jnp.all(jnp.isfinite(y0)) & (jnp.all(jnp.isfinite(system(t0, y0))) | (span == 0))
+    finite = jnp.all(jnp.isfinite(y0)) & (jnp.all(jnp.isfinite(f0)) | (span == 0))
     return _State(
         t=t0,
         y=y0,
@@ -154,10 +155,21 @@ def _initial_state(
 
 
 def _save(
-    method: Method, dense: PyTree, s: _State, t: Array, h: Array, t_save: Array, accepted: Array
+    method: Method,
+    system: System,
+    dense: PyTree,
+    s: _State,
+    t: Array,
+    h: Array,
+    t_save: Array,
+    accepted: Array,
 ) -> tuple[Array, Array]:
     """Write the states at all save times in (s.t, t] if the step was accepted."""
     last = t_save.shape[0] - 1
+    if type(method).complete is not Method.complete:
+        inside = accepted & (s.num_saved <= last) & (t_save[jnp.minimum(s.num_saved, last)] < t)
+        complete = lambda dense: method.complete(system, s.t, h, dense)
+        dense = lax.cond(inside, complete, lambda dense: dense, dense)
 
     def due(state: tuple[Array, Array]) -> Array:
         _, i = state

@@ -41,8 +41,10 @@ class Step(NamedTuple):
 
     Attributes
     ----------
-    y, error : (n,) arrays
-        The new state and its error estimate.
+    y : (n,) array
+        The new state.
+    error : array
+        What `control` makes the error norm of: for most methods the estimated error, (n,).
     dense : pytree
         What interpolation needs.
     carry : pytree
@@ -52,7 +54,7 @@ class Step(NamedTuple):
     """
 
     y: Float[Array, "n"]
-    error: Float[Array, "n"]
+    error: Float[Array, "... n"]
     dense: PyTree
     carry: PyTree
     retry: PyTree = None
@@ -82,9 +84,13 @@ class Method(eqx.Module):
     def interpolate(self, dense: PyTree, theta: Array) -> Float[Array, "n"]:
         """Return the state at fraction `theta` of a step: its start at 0 and exactly its end at 1."""
 
-    def control(self, step: Step, error: Array, log_error: Array, norm: Norm) -> tuple[StepFactor, Step]:
+    def complete(self, system: System, t: Array, h: Array, dense: PyTree) -> PyTree:
+        """Return `dense` with what only interpolation needs: called in steps that have a save time inside."""
+        return dense
+
+    def control(self, step: Step, log_error: Array, norm: Norm) -> tuple[StepFactor, Step]:
         """Return by what to multiply the step length, and the step with what it hands on."""
-        return step_factor(error, log_error, self.order), step
+        return step_factor(norm(step.error), log_error, self.order), step
 
     def counts(self, carry: PyTree, tries: Array) -> dict[str, Array]:
         """Return how often f, its Jacobian and a factorisation were computed in `tries` steps."""
@@ -115,7 +121,7 @@ class Method(eqx.Module):
         `x_end` is the memory as the loop computed it.
         """
         step = self.step(system, t, x, h, self.init(system, t, x, h), no_norm)
-        return step.y, step.dense
+        return step.y, self.complete(system, t, h, step.dense)
 
     def replay_without_branches(
         self, system: System, t: Array, x: Array, h: Array, record: PyTree, x_end: Array

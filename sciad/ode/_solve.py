@@ -216,7 +216,8 @@ def _with_diagnosis(
     solution: ODESolution, reached: Array, f: Any, y0: PyTree, args: PyTree, method: Method
 ) -> ODESolution:
     layout = lay_out(y0, real=method.implicit)
-    stats = solution.stats
+    constant = lambda leaf: lax.stop_gradient(leaf) if isinstance(leaf, jax.Array) else leaf
+    stats, reached, args = jax.tree.map(constant, (solution.stats, reached, args))
     field = jax.jit(lambda y: layout.flatten(f(stats["t"], layout.unflatten(y), args)))
     tolerance = _tolerance(layout, y0, stats["rtol"], None)._replace(atol=stats["atol"])
     scale = np.asarray(tolerance.atol + tolerance.rtol * jnp.abs(reached)) + np.finfo(reached.dtype).tiny

@@ -8,7 +8,7 @@ from sciad.core import did_you_mean, value_error
 METHODS: dict[str, ode.Method] = {
     "RK45": ode.Tsit5(),
     "RK23": ode.Tsit5(),
-    "DOP853": ode.Tsit5(),
+    "DOP853": ode.DOP853(),
     "Radau": ode.Rodas5P(),
     "BDF": ode.BDF(),
     "LSODA": ode.Auto(),

@@ -209,7 +209,7 @@ class TestArgs:
         first = len(traces)
         call(2, 1.5)
         call(np.float32(0.5), np.int64(3), rtol=1e-5, atol=1e-8)
-        call(jnp.asarray(0.5), 2, t_span=(2, -1.0), y0=np.array([2]))
+        call(jnp.asarray(0.5), 2, t_span=(2, 1.0), y0=np.array([0.2]))
         assert len(traces) == first
         call(1.0, 1, t_eval=[0, 0.5])
         second = len(traces)
