@@ -37,8 +37,8 @@ def diagnose(
         row = int(np.argwhere(~np.isfinite(jacobian))[0, 0])
         return f"the Jacobian of f is not finite there in the row of {names(row)}"
     rates, modes = np.linalg.eig(jacobian)
-    i = int(np.argmin(rates.real))
-    rate = -float(rates[i].real)
+    i = int(np.argmin(np.real(rates)))
+    rate = -float(np.real(rates[i]))
     if implicit or rate * abs(h) < _STIFF:
         return _fastest(value, scale, names)
     state = names(int(np.argmax(np.abs(modes[:, i]) / scale)))

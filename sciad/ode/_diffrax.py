@@ -96,7 +96,7 @@ def _with_tolerances(solver: Any, scan_kind: str, tolerances: dict[str, Any]) ->
 
 
 def _terms(system: System | None) -> diffrax.ODETerm:
-    return diffrax.ODETerm(lambda t, y, _: y if system is None else system(t, y))
+    return diffrax.ODETerm(lambda t, y, _: y if system is None else system(jnp.asarray(t), y))
 
 
 _UNSET = diffrax.Kvaerno3().root_finder.rtol  # "as the step-size control has it", the default of diffrax

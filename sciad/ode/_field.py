@@ -92,7 +92,7 @@ def make_field(
     def flat_jacobian(t: Array, y: Array, numbers: list[Array]) -> Array:
         matrix = jnp.asarray(jacobian(t, layout.unflatten(y), merge(numbers, rest)))
         if matrix.shape != (n, n):
-            raise value_error("ode.solve: the value of jacobian(t, y, args)", f"shape {matrix.shape}", (n, n))
+            raise value_error("ode.solve: the value of jacobian(t, y, args)", f"shape {matrix.shape}", f"({n}, {n})")
         return matrix.astype(y.dtype)
 
     traced = hoist(flat_f, t0, layout.y0, numbers)
