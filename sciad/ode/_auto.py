@@ -16,11 +16,13 @@ from jaxtyping import Array, Float, PyTree
 
 from sciad.ode._method import Method, Norm, Step, System, no_norm
 from sciad.ode._rodas5p import Rodas5P
+from sciad.ode._structure import Dense, Structure
 from sciad.ode._tsit5 import Tsit5
 
 _EDGE = 2.0  # well inside the stability region, which ends at -3.5 on the real axis: near it the step wavers
 _WELL_INSIDE = 0.7  # so far that the change back is not for a few steps
 _STEPS = 12  # so many steps for a change; five that say otherwise undo one
+_MOST_DENSE = 4000
 
 
 class _Carry(NamedTuple):
@@ -35,7 +37,8 @@ class Auto(Method):
     """Tsit5 where the problem is not stiff and Rodas5P where it is: the default of `solve`.
 
     A problem that is never stiff costs what Tsit5 alone costs; one that always is, some twenty explicit steps more
-    than Rodas5P alone. Compiling takes as long as for both.
+    than Rodas5P alone. Compiling takes as long as for both. Beyond 4000 states whose Jacobian has no structure it is
+    Tsit5 alone: the Jacobian would not fit into memory.
 
     Parameters
     ----------
@@ -68,6 +71,10 @@ class Auto(Method):
             first=step.carry, stiff=carry.stiff ^ change, evidence=jnp.where(change, 0, evidence).astype(jnp.int32)
         )
         return step._replace(carry=accepted, retry=tried)
+
+    def can_afford(self, structure: Structure) -> bool:
+        """Whether Jacobians of that structure fit into memory."""
+        return structure.n <= _MOST_DENSE or not isinstance(structure, Dense)
 
     def interpolate(self, dense: Any, theta: Array) -> Float[Array, "n"]:
         stiff, y, y_end, rows = dense  # no branch: where the method is the same for all lanes the cost is the same

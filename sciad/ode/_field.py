@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree
 
-from sciad.core import Hoisted, flatten_state, hoist, merge, split_numbers, value_error
+from sciad.core import Hoisted, flatten_state, hoist, merge, split_numbers, type_error, value_error
 from sciad.ode._mass import slope
 from sciad.ode._method import System
 from sciad.ode._sparsity import detect_sparsity
@@ -57,6 +57,7 @@ class Field(NamedTuple):
     system: Callable[..., System]
     p: PyTree
     q: PyTree
+    structure: Structure
     is_small: bool  # a few operations: worth writing out in the loop
 
     def slope(self, tau: Array, y: Array, p: PyTree, q: PyTree) -> Array:
@@ -104,15 +105,16 @@ def make_field(
         return direction.astype(y.dtype) * traced.call(consts, direction * tau, y, numbers)
 
     structure: Structure = Dense(n)
+    differentiate = lambda f, y: _differentiated(structure.jacobian, f, y)
     if isinstance(jacobian, Structure):
         structure = jacobian
     elif implicit and given is None and (mass is None or mass.ndim == 1):
         flat = lambda y: traced.call(traced.consts, t0, y, numbers)
-        structure = structure_from(jacobian, n, lambda: detect_sparsity(flat, layout.y0))
+        structure = structure_from(jacobian, n, lambda: _differentiated(detect_sparsity, flat, layout.y0))
 
     def matrix(tau: Array, y: Array, p: PyTree, q: PyTree) -> PyTree:
         if given is None:
-            return structure.jacobian(lambda y: field(tau, y, p, q), y)
+            return differentiate(lambda y: field(tau, y, p, q), y)
         numbers, (_, consts), direction = inputs.unpack(p, q)
         return structure.from_dense(direction.astype(y.dtype) * given.call(consts, direction * tau, y, numbers))
 
@@ -124,7 +126,21 @@ def make_field(
         return System(at, lambda t, y: matrix(limited(t), y, p, q), structure, p[1], rate)
 
     p, q = inputs.pack(direction)
-    return Field(field, system, (p, mass), q, traced.num_operations <= _FEW_OPERATIONS)
+    return Field(field, system, (p, mass), q, structure, traced.num_operations <= _FEW_OPERATIONS)
+
+
+def _differentiated(derivative: Callable[..., Any], f: Callable[[Array], Array], y: Array) -> Any:
+    """Return derivative(f, y), with a message of one line if JAX has no derivative of f."""
+    try:
+        return derivative(f, y)
+    except Exception as error:
+        cause = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise type_error(
+            "ode.solve: f",
+            f"a function that JAX cannot differentiate ({cause})",
+            "one it can, for this method",
+            "use method=ode.Tsit5(), which needs no derivative",
+        ) from error
 
 
 class _Inputs(NamedTuple):

@@ -71,8 +71,9 @@ class ODESolution(Solution):
     status, success, message
         Why the solve stopped; a `sciad.Status` code, whether it is a success, and the same in words.
     stats : dict of arrays
-        `num_steps`, `num_accepted`, `num_rejected`, `num_f` (calls of f), `t` and `h` (time reached and the next step),
-        `rtol`, `atol` (used).
+        `num_steps`, `num_accepted`, `num_rejected`; `num_f`, `num_jacobians`, `num_factorisations` (calls of f,
+        Jacobians and factorisations computed; calls for a Jacobian do not count); `t` and `h` (time reached and the
+        next step); `rtol`, `atol` (used).
     """
 
     ts: Float[Array, "times"]

@@ -1,7 +1,7 @@
 """`solve`: the room's front door. It checks the call, flattens the state, turns time forward and packs the answer.
 
 From here: `_frozen_grid` runs the loop and defines its derivatives, `_loop` is the loop, `_control` its step-size
-control, `_tsit5` the method.
+control, `_method` what a method is (`_tsit5` the simplest), `_structure` the linear algebra of the implicit ones.
 """
 
 from collections.abc import Callable
@@ -37,6 +37,7 @@ from sciad.ode._method import Method
 from sciad.ode._rodas5p import Rodas5P
 from sciad.ode._solution import DenseOutput, ODESolution
 from sciad.ode._time import carry_along, carry_reached
+from sciad.ode._tsit5 import Tsit5
 
 
 def solve(
@@ -56,7 +57,7 @@ def solve(
     throw: bool = True,
     progress: Progress | None = None,
 ) -> ODESolution:
-    """Solve the initial value problem y' = f(t, y, args), y(t0) = y0, and return y at the times `ts`.
+    """Solve the initial value problem M y' = f(t, y, args), y(t0) = y0, and return y at the times `ts`.
 
     Parameters
     ----------
@@ -73,10 +74,20 @@ def solve(
     t0 : float, optional
         Initial time; by default ts[0].
     method : Method, optional
-        By default `Tsit5()`; for stiff problems `Rodas5P()`.
+        By default `Auto()`, which changes between an explicit and an implicit method as the problem turns stiff or not;
+        with a mass matrix `Rodas5P()`. Any diffrax solver with an error estimate will do, too.
     rtol, atol : float, optional
         Tolerances on the local error; by default 1e-6 and 1e-9 in float64, 1e-4 and 1e-6 in float32. `atol` may be
         given per state, in the structure of y0.
+    mass : (n, n) or (n,) array, optional
+        Mass matrix M of the flattened state, or its diagonal; by default the identity. It may be singular: equations
+        without a derivative are algebraic then, and must determine the algebraic states (index 1). The initial state
+        is moved onto them, M y0 unchanged. For `Rodas5P` and `BDF`; a dense one for up to some thousand states.
+    jacobian : callable or array or str, optional
+        How implicit methods come by df/dy. By default exactly, by differentiation of f, and beyond 32 states with the
+        sparsity pattern that is read off f: blocks, bands and scattered entries cost what they need. A function
+        jacobian(t, y, args) returns the (n, n) matrix for the flattened state; an array or scipy.sparse array of that
+        shape is a sparsity pattern; "banded" or "dense" choose the storage.
     dense : bool
         Keep the grid, so that `solution.interpolate(t)` works.
     max_steps : int
@@ -95,9 +106,9 @@ def solve(
     Raises
     ------
     ValueError, TypeError
-        For a wrong call, before anything runs.
+        For a wrong call, before anything runs; for a `jacobian` that is not the derivative of f.
     sciad.SolveError
-        If the solve fails and `throw`.
+        If the solve fails and `throw`; the message says where, which state was in the way, and what to try.
 
     Notes
     -----
@@ -106,6 +117,8 @@ def solve(
     tolerance. Cost: a tangent or a gradient takes two to four times the solve, whatever the number of parameters.
 
     A new function object compiles anew: define f once, not in the loop that calls `solve`.
+
+    Under `vmap` every lane has its own steps and on CPU runs after the other: none waits for the slowest.
 
     Examples
     --------
@@ -169,6 +182,8 @@ def _solve(
     y_start, missing = _consistent_start(field, layout.y0, direction * t0)
     y_start = carry_along(lambda *args: -field.slope(*args), y_start, direction * t0, field.p, field.q)
 
+    if isinstance(method, Auto) and not method.can_afford(field.structure):
+        method = Tsit5()
     loop_method = method.unrolled() if field.is_small else method
     problem = Problem(field.system, method, loop_method, max_steps, progress)
     inputs = Inputs(y_start, field.p, field.q, direction * start, (direction * times)[order], tolerance)

@@ -42,7 +42,7 @@ _B = np.array(
 
 
 class Tsit5(Method):
-    """Tsitouras' explicit Runge-Kutta method of order 5: the choice for problems that are not stiff.
+    """Tsitouras' explicit Runge-Kutta method of order 5: the choice for problems that are surely not stiff.
 
     Parameters
     ----------
