@@ -49,7 +49,7 @@ _KEYS = {
     "solver": ("method", "rtol", "atol", "max_steps"),
     "fit": ("starts", "seed"),
 }
-_METHODS = {"tsit5": ode.Tsit5, "rodas5p": ode.Rodas5P}
+_METHODS = {"tsit5": ode.Tsit5, "dop853": ode.DOP853, "rodas5p": ode.Rodas5P}
 _NOISES: dict[str, type[Noise]] = {"normal": Normal, "lognormal": LogNormal}
 
 

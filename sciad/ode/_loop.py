@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from sciad.core import Progress, Status
 from sciad.ode._control import Tolerance, error_norm, first_step, step_factor
-from sciad.ode._method import Method
+from sciad.ode._method import Method, VectorField
 
 _PROGRESS_EVERY = 256
 
@@ -50,6 +50,7 @@ class _State(NamedTuple):
     status: Array
     saved: Array
     num_saved: Array
+    completed: Array | None  # steps with dense output of its own evaluations; None for methods without
     grid: Grid | None
 
 
@@ -81,10 +82,10 @@ def integrate(
         t = jnp.where(last, t_end, s.t + s.h)
         h = t - s.t  # not s.h: the step that time really makes, which rounding changes far from t = 0
         step = method.step(field, s.t, s.y, h, s.carry)
-        factor, accepted, log_error = step_factor(
-            error_norm(step.error, s.y, step.y, tolerance), s.log_error, method.order
-        )
-        saved, num_saved = _save(method, step.dense, s, t, h, t_save, accepted)
+        norm = method.error_norm(step.error, lambda error: error_norm(error, s.y, step.y, tolerance))
+        dense, norm, completed = _complete(method, field, step.dense, s, t, h, t_save, norm)
+        factor, accepted, log_error = step_factor(norm, s.log_error, method.order)
+        saved, num_saved = _save(method, dense, s, t, h, t_save, accepted)
         pick = lambda new, old: jnp.where(accepted, new, old)
         h_next = (h * factor).astype(h.dtype)
         smallest = _smallest_step(s.t, t_end - t0)
@@ -100,6 +101,7 @@ def integrate(
             status=jnp.where(too_small, Status.STEP_UNDERFLOW, s.status).astype(jnp.int32),
             saved=saved,
             num_saved=num_saved,
+            completed=completed,
             grid=_record(s.grid, s, h, pick(t, s.t), pick(step.y, s.y)),
         )
         _report(progress, state, t0, t_end)
@@ -111,11 +113,12 @@ def integrate(
         _initial_state(method, field, max_steps, record, t0, t_save, y0, tolerance),
     )
     status = jnp.where((s.status == Status.SUCCESS) & (s.t < t_end), Status.MAX_STEPS, s.status).astype(jnp.int32)
+    num_dense = 0 if s.completed is None else s.completed
     stats = {
         "num_steps": s.tries,
         "num_accepted": s.accepted,
         "num_rejected": s.tries - s.accepted,
-        "num_f": 2 + method.evaluations * s.tries,
+        "num_f": 2 + method.evaluations * s.tries + method.dense_evaluations * num_dense,
         "t": s.t,
         "h": s.h,
     }
@@ -158,8 +161,31 @@ def _initial_state(
         status=jnp.where(finite, Status.SUCCESS, Status.NONFINITE).astype(jnp.int32),
         saved=jnp.where(at_start[:, None], y0, jnp.nan),
         num_saved=jnp.sum(at_start, dtype=jnp.int32),
+        completed=zero if method.dense_evaluations else None,
         grid=grid if record else None,
     )
+
+
+def _complete(
+    method: Method, field: VectorField, dense: PyTree, s: _State, t: Array, h: Array, t_save: Array, norm: Array
+) -> tuple[PyTree, Array, Array | None]:
+    """Let the method complete its dense output if the step is good and a save time lies inside; count such steps.
+
+    The norm becomes infinite if what is completed is not finite. The branch is a loop of one turn or none, which leaves
+    the loop around it one kernel.
+    """
+    if s.completed is None:
+        return dense, norm, None
+    last = t_save.shape[0] - 1
+    inside = (norm <= 1) & (s.num_saved <= last) & (t_save[jnp.minimum(s.num_saved, last)] < t)
+
+    def once(state: tuple[PyTree, Array, Array]) -> tuple[PyTree, Array, Array]:
+        dense = method.complete(field, s.t, h, state[0])
+        finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(dense)]))
+        return dense, jnp.where(finite, norm, jnp.inf), jnp.zeros_like(inside)
+
+    dense, norm, _ = lax.while_loop(lambda state: state[2], once, (dense, norm, inside))
+    return dense, norm, s.completed + inside
 
 
 def _save(

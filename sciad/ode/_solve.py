@@ -68,7 +68,7 @@ def solve(
     t0 : float, optional
         Initial time; by default ts[0].
     method : Method, optional
-        By default `Tsit5()`; for stiff problems `Rodas5P()`.
+        By default `Tsit5()`; `DOP853()` for tight tolerances; `Rodas5P()` for stiff problems.
     rtol, atol : float, optional
         Tolerances on the local error; by default 1e-6 and 1e-9 in float64, 1e-4 and 1e-6 in float32. `atol` may be
         given per state, in the structure of y0.
