@@ -8,6 +8,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")  # the peers compute on the CPU
 
 import argparse  # noqa: E402
 import importlib  # noqa: E402
+import warnings  # noqa: E402
 
 import jax  # noqa: E402
 
@@ -15,7 +16,10 @@ import sciad.core  # noqa: E402, F401  (sets XLA's threshold before JAX starts i
 from benchmarks import _report  # noqa: E402
 from benchmarks._harness import Settings, write_records  # noqa: E402
 
-CASES = ("lotka_volterra", "lynx_hare", "pinene")
+CASES = (
+    *("lotka_volterra", "lynx_hare", "pinene"),
+    *("stiff", "blocks", "nonstiff", "ensembles", "first_call", "accuracy"),
+)
 
 
 def main() -> None:
@@ -24,6 +28,7 @@ def main() -> None:
     if options.report:
         _report.write_report({name: importlib.import_module(f"benchmarks.{name}") for name in CASES})
         return
+    warnings.filterwarnings("ignore", category=RuntimeWarning, module="scipy")  # loose rungs of a ladder may overflow
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_enable_compilation_cache", False)  # a first call compiles
     busy, cpus = os.getloadavg()[0], os.cpu_count() or 1

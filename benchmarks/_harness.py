@@ -25,6 +25,7 @@ import jax
 RESULTS = Path(__file__).parent / "results"
 LEAST_SECONDS = 0.01  # a sample lasts at least this long
 MOST_REPEATS = 1000
+LADDER = "ladder"  # begins the name of a quantity that belongs to a work-precision curve, not into a table
 
 
 @dataclass(frozen=True)
@@ -264,6 +265,11 @@ def loosest_tolerance(error_at: Callable[[float], float], error: float, ladder: 
             break
         best = tolerance
     return best
+
+
+def unique(items: Iterable) -> list:
+    """Return the items without repetition, in order."""
+    return list(dict.fromkeys(items))
 
 
 def pick(records: Sequence[Record], **fields: str) -> list[Record]:

@@ -2,11 +2,12 @@
 
 import inspect
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from benchmarks._harness import RESULTS, Record, pick, read_records
+from benchmarks._harness import LADDER, RESULTS, Record, pick, read_records, unique
+from benchmarks._work_precision import draw_curves
 
 DOCS = Path(__file__).parents[1] / "docs"
 BASELINE = "sciad"
@@ -18,6 +19,7 @@ COMPARED = ("time", "model evaluations", "steps")  # what a ratio says something
 
 def table(case: ModuleType, records: Sequence[Record]) -> tuple[list[str], list[list[str]]]:
     """Return header and rows: a row for each problem and contender, a column for each quantity, and its ratio."""
+    records = [r for r in records if not r.quantity.startswith(LADDER)]
     quantities = unique(r.quantity for r in records)
     compiled = any(r.compile_s is not None for r in records)
     header = ["problem", "tool", "variant"]
@@ -44,13 +46,27 @@ def ratio(case: ModuleType, records: Sequence[Record], record: Record) -> str:
     """Return how many times sciad's figure a record's is; an answer that is too wrong gets none."""
     if record.quantity not in COMPARED:
         return ""
-    if record.error is not None and record.error > case.ACCEPT:
+    if record.error is not None and record.error > accepted(case, records, record):
         return "too wrong"
-    base = pick(records, problem=record.problem, tool=BASELINE, quantity=record.quantity)
-    if record.tool == BASELINE or not base or not base[0].median > 0:
+    base = baseline(records, record)
+    if record.tool == BASELINE or base is None or not base.median > 0:
         return ""
-    value = record.median / base[0].median
+    value = record.median / base.median
     return f"{value:.2f}" if value < 10 else f"{value:.0f}"
+
+
+def accepted(case: ModuleType, records: Sequence[Record], record: Record) -> float:
+    """Return the largest error with which an answer counts: the one wanted on its problem, else the case's."""
+    wanted = pick(records, problem=record.problem, quantity="error wanted")
+    return wanted[0].median if wanted else case.ACCEPT
+
+
+def baseline(records: Sequence[Record], record: Record) -> Record | None:
+    """Return sciad's record that another's is compared with: that of its fastest variant."""
+    mine = pick(records, problem=record.problem, tool=BASELINE)
+    times = [r for r in mine if r.quantity == "time"]
+    variant = min(times, key=lambda r: r.median).variant if times else mine[0].variant if mine else ""
+    return next((r for r in mine if r.quantity == record.quantity and r.variant == variant), None)
 
 
 def targets(case: ModuleType, records: Sequence[Record]) -> list[list[str]]:
@@ -63,12 +79,14 @@ def targets(case: ModuleType, records: Sequence[Record]) -> list[list[str]]:
     return rows
 
 
+def tables(case: ModuleType, records: Sequence[Record]) -> list[tuple[list[str], list[list[str]]]]:
+    """Return all tables of a case: of each contender, the case's own summary if it has one, the figures wanted."""
+    details = [table(case, records)] if getattr(case, "DETAILS", True) else []
+    summary = [case.SUMMARY(records)] if hasattr(case, "SUMMARY") else []
+    return [*details, *summary, (TARGET_HEADER, targets(case, records))]
+
+
 TARGET_HEADER = ["wanted", "found", "limit", ""]
-
-
-def unique(items: Iterable) -> list:
-    """Return the items without repetition, in order."""
-    return list(dict.fromkeys(items))
 
 
 def without_empty_columns(header: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
@@ -97,8 +115,8 @@ def print_case(case: ModuleType, records: Sequence[Record]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = Console(width=200)
-    for header, rows in (table(case, records), (TARGET_HEADER, targets(case, records))):
+    console = Console(width=220)
+    for header, rows in tables(case, records):
         if rows:
             shown = Table(box=None, header_style="bold", pad_edge=False)
             for i, name in enumerate(header):
@@ -123,7 +141,8 @@ def write_report(cases: Mapping[str, ModuleType]) -> None:
             print(f"{name}: no results; run `python -m benchmarks {name}`")
             continue
         records = read_records(path)
-        draw(case, records, DOCS / "benchmarks" / f"{name}.svg")
+        if any(r.unit == "s" for r in records):
+            draw(case, records, DOCS / "benchmarks" / f"{name}.svg")
         parts.append(section(name, case, records, quick="quick" in path.stem))
         print(f"{name}: from {path}")
     (DOCS / "benchmarks.md").write_text("\n".join(parts))
@@ -159,9 +178,9 @@ def section(name: str, case: ModuleType, records: Sequence[Record], *, quick: bo
     lines = [f"## `{name}`: {case.TITLE}\n", inspect.cleandoc(case.__doc__ or "") + "\n", f"{machine}.\n"]
     if quick:
         lines.append("**A quick run: these times are not for quoting.**\n")
-    lines += [f"![times of {name}](benchmarks/{name}.svg)\n", markdown(*table(case, records))]
-    if case.TARGETS:
-        lines.append(markdown(TARGET_HEADER, targets(case, records)))
+    if any(r.unit == "s" for r in records):
+        lines.append(f"![times of {name}](benchmarks/{name}.svg)\n")
+    lines += [markdown(header, rows) for header, rows in tables(case, records) if rows]
     return "\n".join(lines)
 
 
@@ -172,7 +191,13 @@ def markdown(header: list[str], rows: list[list[str]]) -> str:
 
 
 def draw(case: ModuleType, records: Sequence[Record], path: Path) -> None:
-    """Draw the times of a case: one line a contender, one mark a problem, from the fastest round to the slowest."""
+    """Draw the times of a case: one line a contender, one mark a problem, from the fastest round to the slowest.
+
+    A case with ladders of tolerances gets its work-precision curves instead.
+    """
+    if any(r.quantity.startswith(LADDER) for r in records):
+        draw_curves(records, path)
+        return
     import matplotlib
 
     matplotlib.use("Agg")

@@ -16,6 +16,7 @@ class Status(enum.IntEnum):
     STALLED = 4
     UNBOUNDED = 5
     INVALID_INPUT = 6
+    INCONSISTENT = 7
 
     @property
     def text(self) -> str:
@@ -31,4 +32,5 @@ _TEXTS = {
     Status.STALLED: "stopped making progress before the convergence test was met",
     Status.UNBOUNDED: "found the objective decreasing without bound",
     Status.INVALID_INPUT: "was given values it cannot use",
+    Status.INCONSISTENT: "found no initial state that meets the algebraic equations",
 }

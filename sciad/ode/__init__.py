@@ -5,7 +5,9 @@ from sciad.ode._odeint import odeint
 from sciad.ode._tsit5 import Tsit5
 from sciad.ode._dop853 import DOP853
 from sciad.ode._rodas5p import Rodas5P
+from sciad.ode._bdf import BDF
+from sciad.ode._auto import Auto
 from sciad.ode._method import Method
 from sciad.ode._solution import ODESolution
 
-__all__ = ["solve", "odeint", "Tsit5", "DOP853", "Rodas5P", "Method", "ODESolution"]
+__all__ = ["solve", "odeint", "Tsit5", "DOP853", "Rodas5P", "BDF", "Auto", "Method", "ODESolution"]

@@ -3,12 +3,11 @@
 Everything is relative to the tolerance and to the problem's own time scale, so that the unit of time changes nothing.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
-
-from sciad.ode._method import VectorField
 
 _SAFETY = 0.9
 _SHRINK_MOST, _GROW_MOST = 0.2, 10.0
@@ -21,9 +20,9 @@ class Tolerance(NamedTuple):
     atol: Float[Array, "..."]
 
 
-def error_norm(error: Array, y: Array, y_end: Array, tolerance: Tolerance) -> Float[Array, ""]:
-    """Return the root-mean-square error in units of the tolerance; infinite if anything is not finite."""
-    scale = _scale(jnp.maximum(jnp.abs(y), jnp.abs(y_end)), tolerance)
+def error_norm(error: Array, size: Array, tolerance: Tolerance) -> Float[Array, ""]:
+    """Return the root-mean-square error of states of that `size` in units of the tolerance; infinite if not finite."""
+    scale = _scale(size, tolerance)
     norm = _rms(error / scale) + 0 * jnp.sum(scale)  # 0 * inf is NaN: an overflowing state is a failed step, too
     return jnp.where(jnp.isfinite(norm), norm, jnp.inf)
 
@@ -52,8 +51,16 @@ def step_factor(norm: Array, log_error_before: Array, order: int) -> StepFactor:
     return StepFactor(factor, accepted, jnp.where(accepted, log_error, log_error_before))
 
 
-def first_step(f: VectorField, t: Array, y: Array, f0: Array, span: Array, tolerance: Tolerance, order: int) -> Array:
-    """Guess the first step from the sizes of y, y' and y''; at most `span`, and no evaluation beyond it.
+def first_step(
+    slope: Callable[[Array, Array], Array],
+    t: Array,
+    y: Array,
+    f0: Array,
+    span: Array,
+    tolerance: Tolerance,
+    order: int,
+) -> Array:
+    """Guess the first step from the sizes of y, y' = f0 = slope(t, y) and y''; at most `span`, no f beyond it.
 
     After Hairer, Norsett, Wanner, section II.4, but with every quantity relative to the solution's own rates, so that
     no absolute time enters; where the solution starts at rest the interval's length is all there is to go by.
@@ -63,7 +70,7 @@ def first_step(f: VectorField, t: Array, y: Array, f0: Array, span: Array, toler
     size, speed = _rms(y / scale), _rms(span_y * f0 / scale)
     rate = speed / size
     probe = jnp.where((rate > 0) & jnp.isfinite(rate), jnp.minimum(0.01 / rate, 1e-3), 1e-3)
-    f1 = f(t + probe.astype(t.dtype) * span, y + probe.astype(y.dtype) * span_y * f0)
+    f1 = slope(t + probe.astype(t.dtype) * span, y + probe.astype(y.dtype) * span_y * f0)
     bend = _rms(span_y * (f1 - f0) / scale) / probe
     rate = jnp.maximum(bend / speed, rate)
     # a local error of about speed * h * (rate * h)^order is allowed to be a hundredth of the tolerance

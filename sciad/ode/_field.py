@@ -1,4 +1,4 @@
-"""The right-hand side as the loops see it: flat, without hidden inputs, and with time running forward."""
+"""The problem as the loops see it: flat, real where the method asks for it, without hidden inputs, time forward."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -8,56 +8,169 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree
 
-from sciad.core import hoist, merge, split_numbers, value_error
+from sciad.core import Hoisted, flatten_state, hoist, merge, split_numbers, type_error, value_error
+from sciad.ode._mass import slope
+from sciad.ode._method import System
+from sciad.ode._sparsity import detect_sparsity
+from sciad.ode._structure import Dense, Structure, structure_from
 
 _FEW_OPERATIONS = 48
 
 
-class Field(NamedTuple):
-    """`f(tau, y, p, q)` on flat states, where p holds the floating-point inputs and q the rest.
+class Layout(NamedTuple):
+    """The state as one vector, and the ways there and back."""
 
-    tau is the time in the direction of integration: tau = direction * t.
+    y0: Array
+    flatten: Callable[[PyTree], Array]
+    unflatten: Callable[[Array], PyTree]
+    spread: Callable[[Array], Array]  # from one number, or one row and column, a state to the vector's length
+
+
+def lay_out(y0: PyTree, *, real: bool) -> Layout:
+    """Return the flat initial state; with `real` the parts of complex states stand one after the other.
+
+    In parts, every right-hand side has a Jacobian, whether or not it is holomorphic.
+    """
+    flat, unravel = flatten_state(y0)
+    ravel = lambda tree: ravel_pytree(tree)[0].astype(flat.dtype)
+    if not (real and jnp.iscomplexobj(flat)):
+        return Layout(flat, ravel, unravel, lambda x: x)
+    n = flat.shape[0]
+
+    def split(tree: PyTree) -> Array:
+        z = ravel(tree)
+        return jnp.concatenate([z.real, z.imag])
+
+    def spread(x: Array) -> Array:
+        return jnp.concatenate([x, x]) if x.ndim == 1 else jnp.kron(jnp.eye(2, dtype=x.dtype), x)
+
+    return Layout(split(y0), split, lambda y: unravel(jax.lax.complex(y[:n], y[n:])), spread)
+
+
+class Field(NamedTuple):
+    """M y' = f(tau, y, p, q) on flat states, where p holds the floating-point inputs and q the rest.
+
+    tau is the time in the direction of integration: tau = direction * t. `system(p, q)` is what a step needs.
     """
 
     f: Callable[[Array, Array, PyTree, PyTree], Array]
-    p: list[Array]
-    q: list[Array]
+    system: Callable[..., System]
+    p: PyTree
+    q: PyTree
+    structure: Structure
     is_small: bool  # a few operations: worth writing out in the loop
+
+    def slope(self, tau: Array, y: Array, p: PyTree, q: PyTree) -> Array:
+        """Return y' at a consistent state."""
+        return self.system(p, q).slope(tau, y)
 
 
 def make_field(
     f: Callable[[Any, PyTree, Any], PyTree],
     args: PyTree,
-    unravel: Callable[[Array], PyTree],
-    y0: Array,
+    layout: Layout,
     t0: Array,
     direction: Array,
+    *,
+    mass: Array | None = None,
+    jacobian: Any = None,
+    implicit: bool = False,
 ) -> Field:
-    """Trace the user's f(t, y, args) once and turn all it depends on into explicit inputs."""
+    """Trace the user's f(t, y, args), and his Jacobian, and turn all they depend on into explicit inputs.
+
+    `jacobian` is what `solve` documents; it is looked at only if the method is `implicit`.
+    """
     numbers, rest = split_numbers(args)
     numbers = [jnp.asarray(number) for number in numbers]
+    n = layout.y0.shape[0]
 
     def flat_f(t: Array, y: Array, numbers: list[Array]) -> Array:
-        y_tree = unravel(y)
+        y_tree = layout.unflatten(y)
         dy = f(t, y_tree, merge(numbers, rest))
         _check_derivative(dy, y_tree)
-        return ravel_pytree(dy)[0].astype(y.dtype)
+        return layout.flatten(dy)
 
-    hoisted = hoist(flat_f, t0, y0, numbers)
-    inputs = numbers + [jnp.asarray(const) for const in hoisted.consts]
-    is_float = [jnp.issubdtype(x.dtype, jnp.inexact) for x in inputs]
-    num_args = len(numbers)
+    def flat_jacobian(t: Array, y: Array, numbers: list[Array]) -> Array:
+        matrix = jnp.asarray(jacobian(t, layout.unflatten(y), merge(numbers, rest)))
+        if matrix.shape != (n, n):
+            raise value_error("ode.solve: the value of jacobian(t, y, args)", f"shape {matrix.shape}", f"({n}, {n})")
+        return matrix.astype(y.dtype)
 
-    def field(tau: Array, y: Array, p: list[Array], q: list[Array]) -> Array:
+    traced = hoist(flat_f, t0, layout.y0, numbers)
+    given = hoist(flat_jacobian, t0, layout.y0, numbers) if implicit and callable(jacobian) else None
+    inputs = _Inputs.of(numbers, [traced] if given is None else [traced, given])
+
+    def field(tau: Array, y: Array, p: PyTree, q: PyTree) -> Array:
+        numbers, (consts, *_), direction = inputs.unpack(p, q)
+        return direction.astype(y.dtype) * traced.call(consts, direction * tau, y, numbers)
+
+    structure: Structure = Dense(n)
+    differentiate = lambda f, y: _differentiated(structure.jacobian, f, y)
+    if isinstance(jacobian, Structure):
+        structure = jacobian
+    elif implicit and given is None and (mass is None or mass.ndim == 1):
+        flat = lambda y: traced.call(traced.consts, t0, y, numbers)
+        structure = structure_from(jacobian, n, lambda: _differentiated(detect_sparsity, flat, layout.y0))
+
+    def matrix(tau: Array, y: Array, p: PyTree, q: PyTree) -> PyTree:
+        if given is None:
+            return differentiate(lambda y: field(tau, y, p, q), y)
+        numbers, (_, consts), direction = inputs.unpack(p, q)
+        return structure.from_dense(direction.astype(y.dtype) * given.call(consts, direction * tau, y, numbers))
+
+    def system(p: PyTree, q: PyTree, t_limit: Array | None = None) -> System:
+        """Bind the inputs; rounding must not carry a stage beyond `t_limit`."""
+        limited = lambda t: t if t_limit is None else jnp.minimum(t, t_limit)
+        at = lambda t, y: field(limited(t), y, p, q)
+        rate = at if p[1] is None else slope(at, p[1], structure)
+        return System(at, lambda t, y: matrix(limited(t), y, p, q), structure, p[1], rate)
+
+    p, q = inputs.pack(direction)
+    return Field(field, system, (p, mass), q, structure, traced.num_operations <= _FEW_OPERATIONS)
+
+
+def _differentiated(derivative: Callable[..., Any], f: Callable[[Array], Array], y: Array) -> Any:
+    """Return derivative(f, y), with a message of one line if JAX has no derivative of f."""
+    try:
+        return derivative(f, y)
+    except Exception as error:
+        cause = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise type_error(
+            "ode.solve: f",
+            f"a function that JAX cannot differentiate ({cause})",
+            "one it can, for this method",
+            "use method=ode.Tsit5(), which needs no derivative",
+        ) from error
+
+
+class _Inputs(NamedTuple):
+    """All numbers that functions depend on: the user's, then what each function had closed over."""
+
+    values: list[Array]
+    lengths: list[int]
+
+    @staticmethod
+    def of(numbers: list[Array], functions: list[Hoisted]) -> "_Inputs":
+        groups = [numbers, *([jnp.asarray(const) for const in function.consts] for function in functions)]
+        return _Inputs([x for group in groups for x in group], [len(group) for group in groups])
+
+    def _is_float(self) -> list[bool]:
+        return [jnp.issubdtype(x.dtype, jnp.inexact) for x in self.values]
+
+    def pack(self, direction: Array) -> tuple[list[Array], list[Array]]:
+        """Return the floating-point numbers, and the others with the direction last."""
+        flags = self._is_float()
+        floats = [x for x, floating in zip(self.values, flags, strict=True) if floating]
+        others = [x for x, floating in zip(self.values, flags, strict=True) if not floating]
+        return floats, [*others, direction]
+
+    def unpack(self, p: PyTree, q: PyTree) -> tuple[list[Array], list[list[Array]], Array]:
+        """Return the user's numbers, the closed-over ones function by function, and the direction."""
         *others, direction = q
-        floats, rest = iter(p), iter(others)
-        full = [next(floats) if floating else next(rest) for floating in is_float]
-        dy = hoisted.call(full[num_args:], direction * tau, y, full[:num_args])
-        return direction.astype(y.dtype) * dy
-
-    p = [x for x, floating in zip(inputs, is_float, strict=True) if floating]
-    q = [x for x, floating in zip(inputs, is_float, strict=True) if not floating]
-    return Field(field, p, [*q, direction], hoisted.num_operations <= _FEW_OPERATIONS)
+        floats, rest = iter(p[0]), iter(others)
+        values = iter([next(floats) if floating else next(rest) for floating in self._is_float()])
+        numbers, *consts = [[next(values) for _ in range(length)] for length in self.lengths]
+        return numbers, consts, direction
 
 
 def _check_derivative(dy: PyTree, y: PyTree) -> None:

@@ -1,13 +1,14 @@
 """Derivatives of a solve in every mode, by one rule: freeze the grid, and the tangent is a linear solve.
 
 The adaptive loop runs once and its accepted grid (t_i, h_i) is then a constant, so nothing differentiates step-size
-control. On the grid the trajectory y_{i+1} = Phi_i(y_i, p) has the tangent
+control. On the grid the trajectory x_{i+1} = Phi_i(x_i, p) has the tangent
 
-    dy_{i+1} = (dPhi_i/dy) dy_i + (dPhi_i/dp) dp,
+    dx_{i+1} = (dPhi_i/dx) dx_i + (dPhi_i/dp) dp,
 
-a block-bidiagonal linear system. `core.linear_solve` takes its forward sweep as `solve` and its adjoint sweep as
-`transpose_solve`; JAX derives every other mode and order from these two. Neither sweep is ever differentiated itself:
-a second derivative differentiates the *residual* of the system, which is local to each step.
+where x is the method's memory (the state itself for a one-step method): a block-bidiagonal linear system.
+`core.linear_solve` takes its forward sweep as `solve` and its adjoint sweep as `transpose_solve`; JAX derives every
+other mode and order from these two. Neither sweep is ever differentiated itself: a second derivative differentiates the
+*residual* of the system, which is local to each step.
 
 Two systems stand here. `_tangent_of_saved` has only (dy0, dp) and the saved states as unknowns, so that first
 derivatives need no memory per step beyond the grid. `_tangent_of_grid` has the whole trajectory; second derivatives and
@@ -29,20 +30,20 @@ from jaxtyping import Array, PyTree
 
 from sciad.core import LinearSystem, Progress, lane_after_lane, linear_solve
 from sciad.ode._control import Tolerance
-from sciad.ode._loop import Grid, Trajectory, fraction, integrate
-from sciad.ode._method import Method, advance
+from sciad.ode._loop import Grid, Trajectory, fraction, integrate, replay
+from sciad.ode._method import Method, System
 from sciad.ode._time import instantiate
 
 _BLOCK = 32  # steps whose residuals are computed together; blocks beyond the last step are skipped
 
 
 class Problem(NamedTuple):
-    """The static half of a solve; `f(t, y, p, q)` closes over no traced value.
+    """The static half of a solve; `system(p, q, t_limit)` binds the inputs and closes over no traced value.
 
     `loop_method` is the method as the adaptive loop runs it, `method` as derivatives compile it.
     """
 
-    f: Callable[[Array, Array, PyTree, PyTree], Array]
+    system: Callable[[PyTree, PyTree, Array], System]
     method: Method
     loop_method: Method
     max_steps: int
@@ -79,7 +80,7 @@ def solve_on_grid(problem: Problem, inputs: Inputs) -> Trajectory:
 
 
 def record_grid(problem: Problem, inputs: Inputs) -> tuple[Trajectory, Grid]:
-    """Solve and keep the grid, with `saved` and `grid.ys` differentiable in y0 and p in every mode."""
+    """Solve and keep the grid, with `saved` and `grid.xs` differentiable in y0 and p in every mode."""
 
     @jax.custom_jvp
     def solve(inputs: Inputs) -> tuple[Trajectory, Grid]:
@@ -94,10 +95,10 @@ def record_grid(problem: Problem, inputs: Inputs) -> tuple[Trajectory, Grid]:
         u = _Tangent(instantiate(dot.y0, inputs.y0), instantiate(dot.p, inputs.p))
         context = _context(inputs, grid)
         # a sweep for each, but who reads only one of the two pays for one
-        ys_dot = _tangent_of_grid(problem, context, u)
+        xs_dot = _tangent_of_grid(problem, context, u)
         saved_dot = _tangent_of_saved(problem, context, u)
         zero, zero_grid = _zero_tangent((trajectory, grid))
-        return (trajectory, grid), (zero._replace(saved=saved_dot), zero_grid._replace(ys=ys_dot))
+        return (trajectory, grid), (zero._replace(saved=saved_dot), zero_grid._replace(xs=xs_dot))
 
     return solve(inputs)
 
@@ -125,9 +126,9 @@ def _context(inputs: Inputs, grid: Grid) -> _Context:
 def _run(problem: Problem, record: bool, inputs: Inputs) -> tuple[Trajectory, Grid | None]:
     def loop(inputs: Inputs) -> tuple[Trajectory, Grid | None]:
         y0, p, q, t0, t_save, tolerance = inputs
-        field = lambda t, y, params: problem.f(t, y, *params)
+        system = problem.system(p, q, t_save[-1])
         return integrate(
-            problem.loop_method, field, problem.max_steps, record, problem.progress, t0, t_save, y0, (p, q), tolerance
+            problem.loop_method, system, problem.max_steps, record, problem.progress, t0, t_save, y0, tolerance
         )
 
     return lane_after_lane(loop)(inputs)
@@ -141,8 +142,8 @@ def _tangent_of_saved(problem: Problem, context: _Context, u: _Tangent) -> Array
 
     def residual(context: _Context, x: Any) -> Any:
         u, v = x
-        ys_dot = _tangent_of_grid(problem, context, u)
-        return u, v - _saved_from_grid(problem, context, ys_dot, u.p)
+        xs_dot = _tangent_of_grid(problem, context, u)
+        return u, v - _saved_from_grid(problem, context, u.y0, xs_dot, u.p)
 
     def solve(context: _Context, b: Any) -> Any:
         u, b_v = b
@@ -164,9 +165,9 @@ def _forward_sweep(problem: Problem, context: _Context, u: _Tangent) -> Array:
     saved_dot = jnp.where(at_start[:, None], u.y0, jnp.nan)
 
     def body(s: Any) -> Any:
-        i, y_dot, saved_dot, j = s
+        i, x_dot, saved_dot, j = s
         step = _step_at(problem, grid, q, i)
-        (_, dense), (y_dot, dense_dot) = jax.jvp(step, (grid.ys[i], p), (y_dot, u.p))
+        (_, dense), (x_dot, dense_dot) = jax.jvp(step, (grid.xs[i], p), (x_dot, u.p))
 
         def due(s: Any) -> Array:
             _, j = s
@@ -178,9 +179,10 @@ def _forward_sweep(problem: Problem, context: _Context, u: _Tangent) -> Array:
             return lax.dynamic_update_index_in_dim(saved_dot, value_dot, j, 0), j + 1
 
         saved_dot, j = lax.while_loop(due, read, (saved_dot, j))
-        return i + 1, y_dot, saved_dot, j
+        return i + 1, x_dot, saved_dot, j
 
-    start = (jnp.zeros((), jnp.int32), u.y0, saved_dot, jnp.sum(at_start, dtype=jnp.int32))
+    x_dot = jax.jvp(_start(problem, context), (_first_state(grid, u.y0), p), (u.y0, u.p))[1]
+    start = (jnp.zeros((), jnp.int32), x_dot, saved_dot, jnp.sum(at_start, dtype=jnp.int32))
     return lax.while_loop(lambda s: s[0] < grid.num_steps, body, start)[2]
 
 
@@ -194,8 +196,8 @@ def _adjoint_sweep(problem: Problem, context: _Context, saved_bar: Array) -> _Ta
     poison = jnp.sum(jnp.where(unreached, jnp.nan, 0.0))
 
     def body(s: Any) -> Any:
-        i, y_bar, p_bar, j = s
-        (_, dense), pull_back = jax.vjp(_step_at(problem, grid, q, i), grid.ys[i], p)
+        i, x_bar, p_bar, j = s
+        (_, dense), pull_back = jax.vjp(_step_at(problem, grid, q, i), grid.xs[i], p)
 
         def due(s: Any) -> Array:
             _, j = s
@@ -208,26 +210,28 @@ def _adjoint_sweep(problem: Problem, context: _Context, saved_bar: Array) -> _Ta
             return jax.tree.map(jnp.add, dense_bar, share), j - 1
 
         dense_bar, j = lax.while_loop(due, read, (jax.tree.map(jnp.zeros_like, dense), j))
-        y_bar, p_share = pull_back((y_bar, dense_bar))
-        return i - 1, y_bar, jax.tree.map(jnp.add, p_bar, p_share), j
+        x_bar, p_share = pull_back((x_bar, dense_bar))
+        return i - 1, x_bar, jax.tree.map(jnp.add, p_bar, p_share), j
 
-    zero_y, zero_p = jax.tree.map(lambda leaf: jnp.zeros_like(leaf) + poison.astype(leaf.dtype), (grid.ys[0], p))
-    start = (grid.num_steps - 1, zero_y, zero_p, num_reached)
-    _, y_bar, p_bar, _ = lax.while_loop(lambda s: s[0] >= 0, body, start)
+    zero_x, zero_p = jax.tree.map(lambda leaf: jnp.zeros_like(leaf) + poison.astype(leaf.dtype), (grid.xs[0], p))
+    start = (grid.num_steps - 1, zero_x, zero_p, num_reached)
+    _, x_bar, p_bar, _ = lax.while_loop(lambda s: s[0] >= 0, body, start)
+    y_bar, p_share = jax.vjp(_start(problem, context), _first_state(grid, saved_bar[0]), p)[1](x_bar)
     at_start = t_save <= grid.ts[0]
-    return _Tangent(y_bar + jnp.sum(jnp.where(at_start[:, None], saved_bar, 0.0), axis=0), p_bar)
+    y_bar = y_bar + jnp.sum(jnp.where(at_start[:, None], saved_bar, 0.0), axis=0)
+    return _Tangent(y_bar, jax.tree.map(jnp.add, p_bar, p_share))
 
 
 # ------------------------------------------------------------------------------------ the full system: the trajectory
 
 
 def _tangent_of_grid(problem: Problem, context: _Context, u: _Tangent) -> Array:
-    """Return the tangent of all grid states: dy_0 = u.y0, dy_{i+1} - (dPhi_i/dy) dy_i - (dPhi_i/dp) dp = 0."""
+    """Return the tangent of all memories: dx_0 from u, dx_{i+1} - (dPhi_i/dx) dx_i - (dPhi_i/dp) dp = 0."""
 
     def residual(context: _Context, x: Any) -> Any:
-        ys_dot, p_dot = x
-        predicted = _steps_in_blocks(problem, context, ys_dot[:-1], p_dot)
-        return ys_dot - jnp.concatenate([jnp.zeros_like(ys_dot[:1]), predicted]), p_dot
+        xs_dot, p_dot = x
+        predicted = _steps_in_blocks(problem, context, xs_dot[:-1], p_dot)
+        return xs_dot - jnp.concatenate([jnp.zeros_like(xs_dot[:1]), predicted]), p_dot
 
     def solve(context: _Context, b: Any) -> Any:
         return _forward_sweep_of_grid(problem, context, *b), b[1]
@@ -235,7 +239,9 @@ def _tangent_of_grid(problem: Problem, context: _Context, u: _Tangent) -> Array:
     def transpose_solve(context: _Context, b: Any) -> Any:
         return _adjoint_sweep_of_grid(problem, context, *b)
 
-    b = (jnp.zeros_like(context.grid.ys).at[0].set(u.y0), u.p)
+    grid = context.grid
+    x_dot = jax.jvp(_start(problem, context), (_first_state(grid, u.y0), context.p), (u.y0, u.p))[1]
+    b = (jnp.zeros_like(grid.xs).at[0].set(x_dot), u.p)
     return linear_solve(LinearSystem(residual, solve, transpose_solve), context, b)[0]
 
 
@@ -243,9 +249,9 @@ def _forward_sweep_of_grid(problem: Problem, context: _Context, b: Array, p_dot:
     grid, _, p, q = context
 
     def body(s: Any) -> Any:
-        i, y_dot, out = s
-        y_dot = jax.jvp(_end_at(problem, grid, q, i), (grid.ys[i], p), (y_dot, p_dot))[1] + b[i + 1]
-        return i + 1, y_dot, lax.dynamic_update_index_in_dim(out, y_dot, i + 1, 0)
+        i, x_dot, out = s
+        x_dot = jax.jvp(_end_at(problem, grid, q, i), (grid.xs[i], p), (x_dot, p_dot))[1] + b[i + 1]
+        return i + 1, x_dot, lax.dynamic_update_index_in_dim(out, x_dot, i + 1, 0)
 
     return lax.while_loop(lambda s: s[0] < grid.num_steps, body, (jnp.zeros((), jnp.int32), b[0], b))[2]
 
@@ -254,29 +260,30 @@ def _adjoint_sweep_of_grid(problem: Problem, context: _Context, c: Array, p_bar:
     grid, _, p, q = context
 
     def body(s: Any) -> Any:
-        i, y_bar, p_bar, out = s
-        y_share, p_share = jax.vjp(_end_at(problem, grid, q, i), grid.ys[i], p)[1](y_bar)
-        y_bar = y_share + c[i]
-        out = lax.dynamic_update_index_in_dim(out, y_bar, i, 0)
-        return i - 1, y_bar, jax.tree.map(jnp.add, p_bar, p_share), out
+        i, x_bar, p_bar, out = s
+        x_share, p_share = jax.vjp(_end_at(problem, grid, q, i), grid.xs[i], p)[1](x_bar)
+        x_bar = x_share + c[i]
+        out = lax.dynamic_update_index_in_dim(out, x_bar, i, 0)
+        return i - 1, x_bar, jax.tree.map(jnp.add, p_bar, p_share), out
 
     _, _, p_bar, out = lax.while_loop(lambda s: s[0] >= 0, body, (grid.num_steps - 1, c[grid.num_steps], p_bar, c))
     return out, p_bar
 
 
-def _steps_in_blocks(problem: Problem, context: _Context, ys_dot: Array, p_dot: PyTree) -> Array:
-    """Return (dPhi_i/dy) dy_i + (dPhi_i/dp) dp for every step; idle blocks are skipped."""
+def _steps_in_blocks(problem: Problem, context: _Context, xs_dot: Array, p_dot: PyTree) -> Array:
+    """Return (dPhi_i/dx) dx_i + (dPhi_i/dp) dp for every step; idle blocks are skipped."""
     grid, _, p, q = context
-    capacity, n = ys_dot.shape
+    capacity, m = xs_dot.shape
     num_blocks = -(-capacity // _BLOCK)
     padding = num_blocks * _BLOCK - capacity
-    padded = jnp.pad(ys_dot, ((0, padding), (0, 0))).reshape(num_blocks, _BLOCK, n)
+    padded = jnp.pad(xs_dot, ((0, padding), (0, 0))).reshape(num_blocks, _BLOCK, m)
 
-    def one_step(i: Array, y_dot: Array) -> Array:
+    def one_step(i: Array, x_dot: Array) -> Array:
         inside = i < grid.num_steps
         i = jnp.where(inside, i, 0)  # beyond the last step there is none to evaluate f in: do the first, and drop it
-        y_end_dot = jax.jvp(_end_at(problem, grid, q, i), (grid.ys[i], p), (y_dot, p_dot))[1]
-        return jnp.where(inside, y_end_dot, 0.0)
+        step = _step_at(problem, grid, q, i, branches=False)
+        x_end_dot = jax.jvp(lambda x, p: step(x, p)[0], (grid.xs[i], p), (x_dot, p_dot))[1]
+        return jnp.where(inside, x_end_dot, 0.0)
 
     def one_block(k: Array, block: Array) -> Array:
         first = k * _BLOCK
@@ -288,10 +295,10 @@ def _steps_in_blocks(problem: Problem, context: _Context, ys_dot: Array, p_dot: 
         )
 
     blocks = lax.map(lambda args: one_block(*args), (jnp.arange(num_blocks, dtype=jnp.int32), padded))
-    return blocks.reshape(-1, n)[:capacity]
+    return blocks.reshape(-1, m)[:capacity]
 
 
-def _saved_from_grid(problem: Problem, context: _Context, ys_dot: Array, p_dot: PyTree) -> Array:
+def _saved_from_grid(problem: Problem, context: _Context, y0_dot: Array, xs_dot: Array, p_dot: PyTree) -> Array:
     """Return the tangent of the saved states from that of the grid; save times are independent of each other here."""
     grid, t_save, p, q = context
     last = jnp.maximum(grid.num_steps - 1, 0)
@@ -300,11 +307,11 @@ def _saved_from_grid(problem: Problem, context: _Context, ys_dot: Array, p_dot: 
     def one_time(t: Array) -> Array:
         # the step with ts[i] < t <= ts[i + 1]
         i = jnp.clip(jnp.sum((steps <= grid.num_steps) & (grid.ts < t), dtype=jnp.int32) - 1, 0, last)
-        step = _step_at(problem, grid, q, i)
-        read = lambda y, p: _interpolation_at(problem, grid, i, t)(step(y, p)[1])
-        y_dot = jax.jvp(read, (grid.ys[i], p), (ys_dot[i], p_dot))[1]
+        step = _step_at(problem, grid, q, i, branches=False)
+        read = lambda x, p: _interpolation_at(problem, grid, i, t)(step(x, p)[1])
+        y_dot = jax.jvp(read, (grid.xs[i], p), (xs_dot[i], p_dot))[1]
         reached = t <= grid.ts[grid.num_steps]
-        return jnp.where(t <= grid.ts[0], ys_dot[0], jnp.where(reached, y_dot, 0.0))
+        return jnp.where(t <= grid.ts[0], y0_dot, jnp.where(reached, y_dot, 0.0))
 
     return jax.vmap(one_time)(t_save)
 
@@ -312,19 +319,31 @@ def _saved_from_grid(problem: Problem, context: _Context, ys_dot: Array, p_dot: 
 # ------------------------------------------------------------------------------------------------------ shared pieces
 
 
-def _step_at(problem: Problem, grid: Grid, q: PyTree, i: Array) -> Callable[[Array, PyTree], tuple[Array, PyTree]]:
-    """Return (y, p) -> (end state, dense output) of step i."""
-    t, h, t_end = grid.ts[i], grid.hs[i], grid.ts[i + 1]
+def _start(problem: Problem, context: _Context) -> Callable[[Array, PyTree], Array]:
+    """Return (y0, p) -> the memory at the start."""
+    grid, t_save, _, q = context
+    first = jax.tree.map(lambda rows: rows[0], grid.records)
+    return lambda y, p: problem.method.remember(problem.system(p, q, t_save[-1]), grid.ts[0], y, first)
 
-    def step(y: Array, p: PyTree) -> tuple[Array, PyTree]:
-        return advance(problem.method, lambda t, y: problem.f(jnp.minimum(t, t_end), y, p, q), t, y, h)
+
+def _first_state(grid: Grid, like: Array) -> Array:
+    return grid.xs[0, : like.shape[-1]]
+
+
+def _step_at(
+    problem: Problem, grid: Grid, q: PyTree, i: Array, *, branches: bool = True
+) -> Callable[[Array, PyTree], tuple[Array, PyTree]]:
+    """Return (x, p) -> (memory at the end, dense output) of step i."""
+
+    def step(x: Array, p: PyTree) -> tuple[Array, PyTree]:
+        return replay(problem.method, problem.system(p, q, grid.ts[i + 1]), grid, i, x, branches=branches)
 
     return step
 
 
 def _end_at(problem: Problem, grid: Grid, q: PyTree, i: Array) -> Callable[[Array, PyTree], Array]:
     step = _step_at(problem, grid, q, i)
-    return lambda y, p: step(y, p)[0]
+    return lambda x, p: step(x, p)[0]
 
 
 def _interpolation_at(problem: Problem, grid: Grid, i: Array, t: Array) -> Callable[[PyTree], Array]:

@@ -1,58 +1,35 @@
 """Small dense linear algebra that stays inside one kernel, and is never differentiated through.
 
 XLA leaves a loop as one kernel only if no LAPACK call is in it. Up to 4 unknowns the inverse is written out; up to 32
-it is a rolled Gauss-Jordan elimination with partial pivoting; beyond, LAPACK is worth the call.
+it is a rolled Gauss-Jordan elimination with partial pivoting; beyond, LAPACK is worth the call. The structures of
+`_structure.py` are built on it.
 """
 
-from collections.abc import Callable
-
 import jax.numpy as jnp
-import jax.scipy.linalg
 from jax import lax
 from jaxtyping import Array, Inexact
 
-_WRITTEN_OUT = 4
-_ROLLED = 32
-
-
-def factorise(matrix: Inexact[Array, "n n"]) -> Callable[[Inexact[Array, " n"]], Inexact[Array, " n"]]:
-    """Return x = solve(b) with matrix x = b, for use with many b.
-
-    Derivatives with respect to `matrix` and `b` reuse the factors, transposed for the adjoint; the elimination itself
-    is never differentiated. A singular matrix gives values that are not finite.
-    """
-    n = matrix.shape[0]
-    if n > _ROLLED:
-        factors = jax.scipy.linalg.lu_factor(lax.stop_gradient(matrix))
-
-        def solve(_: Callable, b: Array) -> Array:
-            return jax.scipy.linalg.lu_solve(factors, b)
-
-        def transpose_solve(_: Callable, b: Array) -> Array:
-            return jax.scipy.linalg.lu_solve(factors, b, trans=1)
-    else:
-        invert = _inverse_written_out if n <= _WRITTEN_OUT else _inverse_rolled
-        inverse = invert(lax.stop_gradient(matrix))
-
-        def solve(_: Callable, b: Array) -> Array:
-            return times(inverse, b)
-
-        def transpose_solve(_: Callable, b: Array) -> Array:
-            return times(inverse.T, b)
-
-    def matvec(x: Array) -> Array:
-        return times(matrix, x)
-
-    return lambda b: lax.custom_linear_solve(matvec, b, solve, transpose_solve)
+WRITTEN_OUT = 4
+ROLLED = 32
 
 
 def times(matrix: Inexact[Array, "n n"], x: Inexact[Array, " n"]) -> Inexact[Array, " n"]:
     """Return matrix @ x; for few unknowns as a sum of products, since a dot would end the kernel."""
-    return matrix @ x if matrix.shape[0] > _ROLLED else (matrix * x[None, :]).sum(1)
+    return matrix @ x if matrix.shape[0] > ROLLED else (matrix * x[None, :]).sum(1)
+
+
+def invert(matrix: Inexact[Array, "n n *lanes"]) -> Inexact[Array, "n n *lanes"]:
+    """Return the inverse of a matrix of up to 32 rows, or of many, which stand along a last axis.
+
+    One kernel without library calls; a singular matrix gives values that are not finite.
+    """
+    if matrix.shape[0] <= WRITTEN_OUT:
+        return _inverse_written_out(matrix)
+    return _inverse_rolled(matrix) if matrix.ndim == 2 else _inverses_rolled(matrix)
 
 
 def _inverse_written_out(matrix: Array) -> Array:
-    """Gauss-Jordan with partial pivoting as straight-line scalar code."""
+    """Gauss-Jordan with partial pivoting as straight-line code on scalars, or on vectors with an entry a matrix."""
     n = matrix.shape[0]
     one, zero = jnp.ones((), matrix.dtype), jnp.zeros((), matrix.dtype)
     rows = [[matrix[i, j] for j in range(n)] + [one if i == j else zero for j in range(n)] for i in range(n)]
@@ -79,13 +56,34 @@ def _inverse_rolled(matrix: Array) -> Array:
 
     def eliminate(k: Array, m: Array) -> Array:
         column = lax.dynamic_index_in_dim(m, k, 1, keepdims=False)
-        pivot = jnp.argmax(jnp.where(index >= k, jnp.abs(column), -1.0))
+        size = jnp.where(index >= k, jnp.abs(column), -1.0)
+        pivot = jnp.min(jnp.where(size == jnp.max(size), index, n - 1))  # argmax, but a tenth faster as two passes
         row_k = lax.dynamic_index_in_dim(m, k, 0, keepdims=False)
         row_pivot = lax.dynamic_index_in_dim(m, pivot, 0, keepdims=False)
-        m = jnp.where((index == pivot)[:, None], row_k, m)
         row = row_pivot / lax.dynamic_index_in_dim(row_pivot, k, 0, keepdims=False)
         column = jnp.where(index == pivot, lax.dynamic_index_in_dim(row_k, k, 0, keepdims=False), column)
+        m = jnp.where((index == pivot)[:, None], row_k, m) - column[:, None] * row
+        return lax.dynamic_update_index_in_dim(m, row, k, 0)
+
+    return lax.fori_loop(0, n, eliminate, jnp.concatenate([matrix, jnp.eye(n, dtype=matrix.dtype)], axis=1))[:, n:]
+
+
+def _inverses_rolled(matrix: Array) -> Array:
+    """As `_inverse_rolled`, for every matrix along the last axis at once: rows are exchanged by masks."""
+    n = matrix.shape[0]
+    index = jnp.arange(n)[:, None]
+
+    def eliminate(k: Array, m: Array) -> Array:
+        column = lax.dynamic_index_in_dim(m, k, 1, keepdims=False)
+        pivot = jnp.argmax(jnp.where(index >= k, jnp.abs(column), -1.0), axis=0)
+        is_pivot = index == pivot
+        row_k = lax.dynamic_index_in_dim(m, k, 0, keepdims=False)
+        row_pivot = jnp.where(is_pivot[:, None], m, 0.0).sum(0)
+        row = row_pivot / lax.dynamic_index_in_dim(row_pivot, k, 0, keepdims=False)
+        m = jnp.where(is_pivot[:, None], row_k, m)
+        column = jnp.where(is_pivot, lax.dynamic_index_in_dim(row_k, k, 0, keepdims=False), column)
         m = m - jnp.where(index == k, 0.0, column)[:, None] * row
         return jnp.where((index == k)[:, None], row, m)
 
-    return lax.fori_loop(0, n, eliminate, jnp.concatenate([matrix, jnp.eye(n, dtype=matrix.dtype)], axis=1))[:, n:]
+    identity = jnp.broadcast_to(jnp.eye(n, dtype=matrix.dtype)[:, :, None], matrix.shape)
+    return lax.fori_loop(0, n, eliminate, jnp.concatenate([matrix, identity], axis=1))[:, n:]

@@ -2,59 +2,134 @@
 
 import abc
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-VectorField = Callable[[Array, Array], Array]  # (t, y) -> dy/dt, on flat states
+from sciad.ode._control import StepFactor, step_factor
+from sciad.ode._structure import Structure
+
+Norm = Callable[[Array], Array]  # of an error vector, in units of the tolerance
+
+
+@dataclass(frozen=True)
+class System:
+    """The problem M y' = f(t, y) as a step sees it; `system(t, y)` is f."""
+
+    f: Callable[[Array, Array], Array]
+    jacobian: Callable[[Array, Array], PyTree]  # df/dy in the storage of `structure`
+    structure: Structure
+    mass: Array | None  # (n, n), or (n,) for a diagonal one, or None for the identity
+    slope: Callable[[Array, Array], Array]  # y' at a consistent state: f itself without a mass matrix
+
+    def __call__(self, t: Array, y: Array) -> Array:
+        """Return f(t, y)."""
+        return self.f(t, y)
+
+    def times_mass(self, v: Array) -> Array:
+        """Return M v."""
+        if self.mass is None:
+            return v
+        return self.mass * v if self.mass.ndim == 1 else (self.mass * v).sum(1)
 
 
 class Step(NamedTuple):
-    """One trial step: the new state, its error estimate, what interpolation needs, what the next step starts from."""
+    """One trial step.
+
+    Attributes
+    ----------
+    y : (n,) array
+        The new state.
+    error : array
+        What `control` makes the error norm of: for most methods the estimated error, (n,).
+    dense : pytree
+        What interpolation needs.
+    carry : pytree
+        What the next step starts from.
+    retry : pytree
+        The same if this step is rejected; None for what this step started from.
+    """
 
     y: Float[Array, "n"]
-    error: PyTree  # a vector, or what the method's own `error_norm` takes
+    error: Float[Array, "... n"]
     dense: PyTree
     carry: PyTree
+    retry: PyTree = None
 
 
 class Method(eqx.Module):
-    """A one-step method with dense output. Subclasses hold no arrays, so that they can key a compilation cache."""
+    """A method with dense output. Subclasses hold no arrays, so that they can key a compilation cache.
+
+    A one-step method defines `init`, `step` and `interpolate`. A multistep method also says what it remembers: its
+    *memory* is a vector that begins with the state, and derivatives follow that vector from step to step (`remember`,
+    `memory`, `record`, `replay`).
+    """
 
     order: ClassVar[int]
     evaluations: ClassVar[int]  # calls of f in one step
-    dense_evaluations: ClassVar[int] = 0  # further calls of f in `complete`
+    implicit: ClassVar[bool] = False  # uses Jacobians
 
     @abc.abstractmethod
-    def init(self, f: VectorField, t: Array, y: Array) -> PyTree:
-        """Return the carry of a step that starts at (t, y) with no history."""
+    def init(self, system: System, t: Array, y: Array, h: Array) -> PyTree:
+        """Return the carry of a step that starts at (t, y) with no history; `h` is about what the step will be."""
 
     @abc.abstractmethod
-    def step(self, f: VectorField, t: Array, y: Array, h: Array, carry: PyTree) -> Step:
+    def step(self, system: System, t: Array, y: Array, h: Array, carry: PyTree, norm: Norm) -> Step:
         """Try one step of length `h`; `h` and `t` are constants to every derivative."""
 
     @abc.abstractmethod
     def interpolate(self, dense: PyTree, theta: Array) -> Float[Array, "n"]:
         """Return the state at fraction `theta` of a step: its start at 0 and exactly its end at 1."""
 
-    def error_norm(self, error: PyTree, norm: Callable[[Array], Array]) -> Float[Array, ""]:
-        """Return the size of `Step.error`, at most 1 if acceptable; `norm` measures a vector against the tolerance."""
-        return norm(error)
-
-    def complete(self, f: VectorField, t: Array, h: Array, dense: PyTree) -> PyTree:
-        """Return `dense` with all that `interpolate` needs inside the step; only the step's end needs none of this.
-
-        The loop calls it for good steps with a save time inside, and only if the method has `dense_evaluations`.
-        """
+    def complete(self, system: System, t: Array, h: Array, dense: PyTree) -> PyTree:
+        """Return `dense` with what only interpolation needs: called in steps that have a save time inside."""
         return dense
+
+    def control(self, step: Step, log_error: Array, norm: Norm) -> tuple[StepFactor, Step]:
+        """Return by what to multiply the step length, and the step with what it hands on."""
+        return step_factor(norm(step.error), log_error, self.order), step
+
+    def counts(self, carry: PyTree, tries: Array) -> dict[str, Array]:
+        """Return how often f, its Jacobian and a factorisation were computed in `tries` steps."""
+        linear = tries if self.implicit else jnp.zeros_like(tries)
+        return {"num_f": 2 + self.evaluations * tries, "num_jacobians": linear, "num_factorisations": linear}
 
     def unrolled(self) -> "Method":
         """Return the variant that runs fastest where `f` is a few operations, at the price of compile time."""
         return self
 
+    def record(self, carry: PyTree) -> PyTree:
+        """Return the numbers besides t and h that fix what the step from `carry` does: constants to derivatives."""
+        return None
 
-def advance(method: Method, f: VectorField, t: Array, y: Array, h: Array) -> tuple[Array, Any]:
-    """Return the end state and the dense output of the step from (t, y): the map that derivatives differentiate."""
-    step = method.step(f, t, y, h, method.init(f, t, y))
-    return step.y, method.complete(f, t, h, step.dense)
+    def memory(self, y: Array, carry: PyTree) -> Array:
+        """Return the memory vector at the start of a step."""
+        return y
+
+    def remember(self, system: System, t: Array, y: Array, record: PyTree) -> Array:
+        """Return the memory vector at the very start: what derivatives differentiate there."""
+        return y
+
+    def replay(
+        self, system: System, t: Array, x: Array, h: Array, record: PyTree, x_end: Array
+    ) -> tuple[Array, PyTree]:
+        """Return the memory after the step from `x`, and its dense output: the map that derivatives differentiate.
+
+        `x_end` is the memory as the loop computed it.
+        """
+        step = self.step(system, t, x, h, self.init(system, t, x, h), no_norm)
+        return step.y, self.complete(system, t, h, step.dense)
+
+    def replay_without_branches(
+        self, system: System, t: Array, x: Array, h: Array, record: PyTree, x_end: Array
+    ) -> tuple[Array, PyTree]:
+        """Do what `replay` does, where JAX cannot transpose a branch: under `vmap`."""
+        return self.replay(system, t, x, h, record, x_end)
+
+
+def no_norm(error: Array) -> Array:
+    """Stand in for the norm where no step-size control reads it."""
+    return jnp.zeros((), jnp.finfo(error.dtype).dtype)

@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
-from sciad.ode._linear_algebra import factorise
-from sciad.ode._method import Method, Step, VectorField
+from sciad.ode._method import Method, Norm, Step, System
+from sciad.ode._structure import linear_solver
 
 _GAMMA = 0.21193756319429014
 _A = np.zeros((8, 8))
@@ -61,15 +61,23 @@ class Rodas5P(Method):
     unroll: bool = eqx.field(static=True, default=False)
     order = 5
     evaluations = 8
+    implicit = True
 
-    def init(self, f: VectorField, t: Array, y: Array) -> Array:
-        return f(t, y)
+    def init(self, system: System, t: Array, y: Array, h: Array) -> Array:
+        return system(t, y)
 
-    def step(self, f: VectorField, t: Array, y: Array, h: Array, carry: Array) -> Step:
-        linearised = _linearise(f, t, y, h)
+    def step(self, system: System, t: Array, y: Array, h: Array, carry: Array, norm: Norm) -> Step:
+        return self.step_and_jacobian(system, t, y, h, carry)[0]
+
+    def step_and_jacobian(self, system: System, t: Array, y: Array, h: Array, carry: Array) -> tuple[Step, PyTree]:
+        """Return the step and df/dy at its start, in the storage of the system's structure."""
+        jacobian = system.jacobian(t, y)
+        linearised = _linearise(system, jacobian, t, y, h)
         u = (_written_out if self.unroll else _in_a_loop)(linearised, carry)
         y_end = y + (jnp.asarray(_A[7], y.dtype)[:, None] * u).sum(0) + u[7]
-        return Step(y_end, u[7], (y, y_end, u), f(t + h, y_end))
+        f_end = system(t + h, y_end)
+        # where f is not defined the step has failed, too
+        return Step(y_end, u[7] + 0 * f_end, (y, y_end, u), f_end), jacobian
 
     def interpolate(self, dense: Any, theta: Array) -> Float[Array, "n"]:
         y, y_end, u = dense
@@ -83,9 +91,9 @@ class Rodas5P(Method):
 
 
 class _Linearised(NamedTuple):
-    """The right-hand side about the start of a step, and the solve with W = I / (gamma h) - J."""
+    """The right-hand side about the start of a step, and the solve with W = M / (gamma h) - J."""
 
-    f: VectorField
+    system: System
     solve: Any
     df_dt: Array
     t: Array
@@ -94,12 +102,11 @@ class _Linearised(NamedTuple):
     h_y: Array
 
 
-def _linearise(f: VectorField, t: Array, y: Array, h: Array) -> _Linearised:
+def _linearise(system: System, jacobian: PyTree, t: Array, y: Array, h: Array) -> _Linearised:
     h_y = h.astype(y.dtype)
-    jacobian = jax.jacfwd(lambda y: f(t, y), holomorphic=jnp.iscomplexobj(y))(y)
-    df_dt = jax.jvp(lambda t: f(t, y), (t,), (jnp.ones_like(t),))[1]
-    w = jnp.eye(y.shape[0], dtype=y.dtype) / (_GAMMA * h_y) - jacobian
-    return _Linearised(f, factorise(w), df_dt, t, y, h, h_y)
+    df_dt = jax.jvp(lambda t: system(t, y), (t,), (jnp.ones_like(t),))[1]
+    w = system.structure.shifted(1 / (_GAMMA * h_y), jacobian, system.mass)
+    return _Linearised(system, linear_solver(system.structure, w), df_dt, t, y, h, h_y)
 
 
 def _in_a_loop(at: _Linearised, f0: Array) -> Array:
@@ -107,8 +114,9 @@ def _in_a_loop(at: _Linearised, f0: Array) -> Array:
     nodes = jnp.asarray(_NODES, at.t.dtype)
 
     def stage(i: Array, u: Array) -> Array:
-        value = at.f(at.t + nodes[i] * at.h, at.y + (rows_a[i][:, None] * u).sum(0))
-        rhs = value + at.h_y * d[i] * at.df_dt + (rows_c[i][:, None] * u).sum(0) / at.h_y
+        value = at.system(at.t + nodes[i] * at.h, at.y + (rows_a[i][:, None] * u).sum(0))
+        history = at.system.times_mass((rows_c[i][:, None] * u).sum(0) / at.h_y)
+        rhs = value + at.h_y * d[i] * at.df_dt + history
         return lax.dynamic_update_index_in_dim(u, at.solve(rhs), i, 0)
 
     first = at.solve(f0 + at.h_y * d[0] * at.df_dt)
@@ -118,9 +126,9 @@ def _in_a_loop(at: _Linearised, f0: Array) -> Array:
 def _written_out(at: _Linearised, f0: Array) -> Array:
     u: list[Array] = []
     for a, c, node, d in zip(_A, _C, _NODES, _D, strict=True):
-        value = at.f(at.t + node * at.h, _sum(a, u, at.y)) if u else f0
+        value = at.system(at.t + node * at.h, _sum(a, u, at.y)) if u else f0
         rhs = value + at.h_y * float(d) * at.df_dt if d else value
-        u.append(at.solve(_sum(c, [k / at.h_y for k in u], rhs)))
+        u.append(at.solve(_sum(c, [at.system.times_mass(k / at.h_y) for k in u], rhs)))
     return jnp.stack(u)
 
 

@@ -9,21 +9,27 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from sciad.core import Solution, Status
-from sciad.ode._loop import Grid, fraction
-from sciad.ode._method import Method, advance
+from sciad.ode._loop import Grid, fraction, replay
+from sciad.ode._method import Method, System
 from sciad.ode._time import carry_reached
 
 
 class DenseOutput(eqx.Module):
     """The solution at every time of the interval, from the grid: one step's stages are computed again at each query."""
 
-    f: Callable = eqx.field(static=True)
+    system: Callable[..., System] = eqx.field(static=True)
     method: Method = eqx.field(static=True)
     unravel: Callable = eqx.field(static=True)
+    y0: Array
     grid: Grid
     p: PyTree
     q: PyTree
     direction: Array
+
+    @property
+    def states(self) -> PyTree:
+        """The states at `grid.ts`; zero beyond the last step."""
+        return jax.vmap(self.unravel)(self.grid.xs[:, : self.y0.shape[0]])
 
     def __call__(self, t: Float[Array, "..."]) -> PyTree:
         """Return the state at `t` (any shape, its axes first); NaN where the solve did not come."""
@@ -36,10 +42,9 @@ class DenseOutput(eqx.Module):
         started = jnp.sum((steps <= grid.num_steps) & (grid.ts < tau))
         i = jnp.clip(started - 1, 0, jnp.maximum(grid.num_steps - 1, 0))
         t_end = grid.ts[i + 1]
-        field = lambda t, y: self.f(jnp.minimum(t, t_end), y, self.p, self.q)
-        _, dense = advance(self.method, field, grid.ts[i], grid.ys[i], grid.hs[i])
+        _, dense = replay(self.method, self.system(self.p, self.q, t_end), grid, i, grid.xs[i])
         y = self.method.interpolate(dense, fraction(tau, grid.ts[i], grid.hs[i], t_end))
-        return jnp.where(tau == grid.ts[0], grid.ys[0], y)
+        return jnp.where(tau == grid.ts[0], self.y0, y)
 
 
 @jax.jit
@@ -48,7 +53,8 @@ def _interpolate(output: DenseOutput, t: Array) -> PyTree:
     times = jax.lax.stop_gradient(taus)
     inside = (times >= grid.ts[0]) & (times <= grid.ts[grid.num_steps])
     flat = jnp.where(inside[:, None], jax.vmap(output._at)(times), jnp.nan)
-    flat = carry_reached(output.f, flat, taus, output.p, output.q, inside, (grid.ys[0], grid.ts[0]))
+    slope = lambda tau, y, p, q: output.system(p, q).slope(tau, y)
+    flat = carry_reached(slope, flat, taus, output.p, output.q, inside, (output.y0, grid.ts[0]))
     states = jax.vmap(output.unravel)(flat)
     return jax.tree.map(lambda leaf: leaf.reshape(t.shape + leaf.shape[1:]), states)
 
@@ -65,13 +71,15 @@ class ODESolution(Solution):
     status, success, message
         Why the solve stopped; a `sciad.Status` code, whether it is a success, and the same in words.
     stats : dict of arrays
-        `num_steps`, `num_accepted`, `num_rejected`, `num_f` (calls of f), `t` and `h` (time reached and the next step),
-        `rtol`, `atol` (used).
+        `num_steps`, `num_accepted`, `num_rejected`; `num_f`, `num_jacobians`, `num_factorisations` (calls of f,
+        Jacobians and factorisations computed; calls for a Jacobian do not count); `t` and `h` (time reached and the
+        next step); `rtol`, `atol` (used).
     """
 
     ts: Float[Array, "times"]
     ys: PyTree
     dense: DenseOutput | None
+    note: str = eqx.field(static=True, default="")
 
     def interpolate(self, t: Float[Array, "..."]) -> PyTree:
         """Return the state at any time of the interval; needs `dense=True`. Differentiable as `ys` is, and in `t`."""
@@ -83,12 +91,15 @@ class ODESolution(Solution):
         if status is Status.SUCCESS:
             return f"solved in {stats['num_steps']} steps"
         where = f"at t = {stats['t']:.6g} with a step of {abs(stats['h']):.3g} after {stats['num_steps']} steps"
-        return f"the solve {status.text} {where}; {_CURES[status]}"
+        note = f"; {self.note}" if self.note else ""
+        return f"the solve {status.text} {where}{note}; {_CURES[status]}"
 
 
 _CURES = {
-    Status.MAX_STEPS: "raise max_steps, loosen rtol and atol, or, if the problem is stiff, use method=ode.Rodas5P()",
+    Status.MAX_STEPS: "raise max_steps or loosen rtol and atol",
     Status.STEP_UNDERFLOW: "the solution may blow up there, or f is not smooth or not finite; look at f near that time",
     Status.NONFINITE: "f(t0, y0, args) is not finite; look at y0, args and f at the start",
+    Status.INCONSISTENT: "start nearer to a consistent state; the algebraic equations must determine the algebraic "
+    "states (index 1)",
     Status.INVALID_INPUT: "times must be finite and all on one side of t0, tolerances positive",
 }

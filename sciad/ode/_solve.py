@@ -1,7 +1,7 @@
 """`solve`: the room's front door. It checks the call, flattens the state, turns time forward and packs the answer.
 
 From here: `_frozen_grid` runs the loop and defines its derivatives, `_loop` is the loop, `_control` its step-size
-control, `_tsit5` the method.
+control, `_method` what a method is (`_tsit5` the simplest), `_structure` the linear algebra of the implicit ones.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,6 @@ from jax import lax
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from sciad.core import (
-    NUMBERS,
     Progress,
     Status,
     default_tolerances,
@@ -27,10 +26,15 @@ from sciad.core import (
     type_error,
     value_error,
 )
-from sciad.ode._control import Tolerance
-from sciad.ode._field import make_field
+from sciad.ode._auto import Auto
+from sciad.ode._checks import check_call, is_scalar, static_jacobian
+from sciad.ode._control import Tolerance, error_norm
+from sciad.ode._diagnosis import diagnose, state_names
+from sciad.ode._field import Field, Layout, lay_out, make_field
 from sciad.ode._frozen_grid import Inputs, Problem, record_grid, solve_on_grid
+from sciad.ode._mass import consistent_state
 from sciad.ode._method import Method
+from sciad.ode._rodas5p import Rodas5P
 from sciad.ode._solution import DenseOutput, ODESolution
 from sciad.ode._time import carry_along, carry_reached
 from sciad.ode._tsit5 import Tsit5
@@ -46,12 +50,14 @@ def solve(
     method: Method | None = None,
     rtol: Float[ArrayLike, ""] | None = None,
     atol: PyTree | None = None,
+    mass: Float[ArrayLike, "..."] | None = None,
+    jacobian: Any = None,
     dense: bool = False,
     max_steps: int = 4096,
     throw: bool = True,
     progress: Progress | None = None,
 ) -> ODESolution:
-    """Solve the initial value problem y' = f(t, y, args), y(t0) = y0, and return y at the times `ts`.
+    """Solve the initial value problem M y' = f(t, y, args), y(t0) = y0, and return y at the times `ts`.
 
     Parameters
     ----------
@@ -68,10 +74,20 @@ def solve(
     t0 : float, optional
         Initial time; by default ts[0].
     method : Method, optional
-        By default `Tsit5()`; `DOP853()` for tight tolerances; `Rodas5P()` for stiff problems.
+        By default `Auto()`, which changes between an explicit and an implicit method as the problem turns stiff or not;
+        with a mass matrix `Rodas5P()`. Any diffrax solver with an error estimate will do, too.
     rtol, atol : float, optional
         Tolerances on the local error; by default 1e-6 and 1e-9 in float64, 1e-4 and 1e-6 in float32. `atol` may be
         given per state, in the structure of y0.
+    mass : (n, n) or (n,) array, optional
+        Mass matrix M of the flattened state, or its diagonal; by default the identity. It may be singular: equations
+        without a derivative are algebraic then, and must determine the algebraic states (index 1). The initial state
+        is moved onto them, M y0 unchanged. For `Rodas5P` and `BDF`; a dense one for up to some thousand states.
+    jacobian : callable or array or str, optional
+        How implicit methods come by df/dy. By default exactly, by differentiation of f, and beyond 32 states with the
+        sparsity pattern that is read off f: blocks, bands and scattered entries cost what they need. A function
+        jacobian(t, y, args) returns the (n, n) matrix for the flattened state; an array or scipy.sparse array of that
+        shape is a sparsity pattern; "banded" or "dense" choose the storage.
     dense : bool
         Keep the grid, so that `solution.interpolate(t)` works.
     max_steps : int
@@ -90,9 +106,9 @@ def solve(
     Raises
     ------
     ValueError, TypeError
-        For a wrong call, before anything runs.
+        For a wrong call, before anything runs; for a `jacobian` that is not the derivative of f.
     sciad.SolveError
-        If the solve fails and `throw`.
+        If the solve fails and `throw`; the message says where, which state was in the way, and what to try.
 
     Notes
     -----
@@ -101,6 +117,8 @@ def solve(
     tolerance. Cost: a tangent or a gradient takes two to four times the solve, whatever the number of parameters.
 
     A new function object compiles anew: define f once, not in the loop that calls `solve`.
+
+    Under `vmap` every lane has its own steps and on CPU runs after the other: none waits for the slowest.
 
     Examples
     --------
@@ -112,30 +130,44 @@ def solve(
     [1.    0.368 0.135]
     """
     ts = jnp.asarray(ts) if isinstance(ts, list | tuple) else ts  # such as [0.0, T] with a traced T
-    _check_call(f, y0, ts, t0, method, rtol, atol, max_steps)
+    check_call(f, y0, ts, t0, method, rtol, atol, mass, max_steps)
     f_arrays, f_rest = split_numbers(f, scalars=False)
     args_numbers, args_rest = split_numbers(args)
-    static = (f_rest, args_rest, Tsit5() if method is None else method, dense, int(max_steps), progress)
+    if type(method).__module__.startswith("diffrax."):
+        from sciad.ode._diffrax import adapt  # needs diffrax, which who has such a method has
+
+        method = adapt(method)
+    if method is None:
+        method = Auto() if mass is None else Rodas5P()
+    jacobian_arrays, jacobian_rest = split_numbers(static_jacobian(jacobian, y0), scalars=False)
+    static = (f_rest, jacobian_rest, args_rest, method, dense, int(max_steps), progress)
     try:
         hash(static)
     except TypeError as error:
         raise type_error("ode.solve: f, args or method", error, "a hashable function and pytrees of numbers") from None
-    solution = _solve(static, f_arrays, args_numbers, y0, ts, t0, rtol, atol)
-    if throw and is_traced(solution.status):
-        solution = _poison(solution)
+    arrays = (f_arrays, jacobian_arrays)
+    solution, reached, wrong_row = _solve(static, arrays, args_numbers, y0, ts, t0, rtol, atol, mass)
+    if not is_traced(wrong_row) and wrong_row >= 0:
+        where = f"one that is not df/dy in the row of {state_names(y0)(int(wrong_row))}"
+        raise value_error("ode.solve: jacobian", where, "the derivative of f, or a pattern with all its entries")
+    if is_traced(solution.status):
+        return _poison(solution) if throw else solution
+    if int(solution.status) in (Status.MAX_STEPS, Status.STEP_UNDERFLOW):
+        solution = _with_diagnosis(solution, reached, f, y0, args, method)
     raise_if_failed(solution, throw)
     return solution
 
 
 @partial(jax.jit, static_argnums=0)
 def _solve(
-    static: Any, f_arrays: Any, args_numbers: Any, y0: Any, ts: Any, t0: Any, rtol: Any, atol: Any
-) -> ODESolution:
-    f_rest, args_rest, method, dense, max_steps, progress = static
-    f, args = merge(f_arrays, f_rest), merge(args_numbers, args_rest)
-    y0_flat, unravel = flatten_state(y0)
-    tolerance = _tolerance(y0_flat, y0, rtol, atol)
-    real = jnp.finfo(y0_flat.dtype).dtype
+    static: Any, arrays: Any, args_numbers: Any, y0: Any, ts: Any, t0: Any, rtol: Any, atol: Any, mass: Any
+) -> tuple[ODESolution, Array, Array]:
+    """Return the solution, the flat state that was reached, and the first wrong row of a given Jacobian (or -1)."""
+    f_rest, jacobian_rest, args_rest, method, dense, max_steps, progress = static
+    f, jacobian, args = merge(arrays[0], f_rest), merge(arrays[1], jacobian_rest), merge(args_numbers, args_rest)
+    layout = lay_out(y0, real=method.implicit)
+    tolerance = _tolerance(layout, y0, rtol, atol)
+    real = jnp.finfo(layout.y0.dtype).dtype
     ts = jnp.asarray(ts, jnp.promote_types(real, jnp.result_type(jnp.asarray(ts).dtype, real)))
     t0 = ts[0] if t0 is None else jnp.asarray(t0, ts.dtype)
 
@@ -143,46 +175,87 @@ def _solve(
     times, start = lax.stop_gradient(ts), lax.stop_gradient(t0)
     direction = jnp.where(times[jnp.argmax(jnp.abs(times - start))] < start, -1.0, 1.0).astype(ts.dtype)
     order = jnp.argsort(direction * times)
-    field = make_field(f, args, unravel, y0_flat, start, direction)
+    if mass is not None:
+        mass = layout.spread(jnp.asarray(mass, layout.y0.dtype))
+    options = {"mass": mass, "jacobian": jacobian, "implicit": method.implicit}
+    field = make_field(f, args, layout, start, direction, **options)
+    y_start, missing = _consistent_start(field, layout.y0, direction * t0)
+    y_start = carry_along(lambda *args: -field.slope(*args), y_start, direction * t0, field.p, field.q)
 
+    if isinstance(method, Auto) and not method.can_afford(field.structure):
+        method = Tsit5()
     loop_method = method.unrolled() if field.is_small else method
-    problem = Problem(field.f, method, loop_method, max_steps, progress)
-    backward = lambda *args: -field.f(*args)
-    y_start = carry_along(backward, y0_flat, direction * t0, field.p, field.q)
+    problem = Problem(field.system, method, loop_method, max_steps, progress)
     inputs = Inputs(y_start, field.p, field.q, direction * start, (direction * times)[order], tolerance)
     if dense:
         trajectory, grid = record_grid(problem, inputs)
-        dense_output = DenseOutput(field.f, method, unravel, grid, field.p, field.q, direction)
+        dense_output = DenseOutput(field.system, method, layout.unflatten, y_start, grid, field.p, field.q, direction)
     else:
         trajectory, dense_output = solve_on_grid(problem, inputs), None
 
     saved = trajectory.saved[jnp.argsort(order)]
     reached = direction * times <= trajectory.stats["t"]
-    saved = carry_reached(field.f, saved, direction * ts, field.p, field.q, reached, (y_start, direction * start))
+    saved = carry_reached(field.slope, saved, direction * ts, field.p, field.q, reached, (y_start, direction * start))
     valid = jnp.all(direction * times >= direction * start) & jnp.all(jnp.isfinite(times)) & _are_valid(tolerance)
-    saved = saved * jnp.where(valid, 1.0, jnp.nan).astype(saved.dtype)  # a product: the derivatives are NaN, too
+    consistent = jnp.asarray(mass is None) | (error_norm(missing, jnp.abs(y_start), tolerance) <= 1e-2)
+    wrong_row = _wrong_row(field, y_start, direction * start, jacobian)
+    valid = valid & (wrong_row < 0)
+    usable = valid & consistent
+    saved = saved * jnp.where(usable, 1.0, jnp.nan).astype(saved.dtype)  # a product: the derivatives are NaN, too
     stats = trajectory.stats | {"t": direction * trajectory.stats["t"], "rtol": tolerance.rtol, "atol": tolerance.atol}
-    return ODESolution(
-        status=jnp.where(valid, trajectory.status, Status.INVALID_INPUT).astype(jnp.int32),
-        stats=stats,
-        ts=ts,
-        ys=jax.vmap(unravel)(saved),
-        dense=dense_output,
-    )
+    status = jnp.select([~valid, ~consistent], [Status.INVALID_INPUT, Status.INCONSISTENT], trajectory.status)
+    ys = jax.vmap(layout.unflatten)(saved)
+    return ODESolution(status.astype(jnp.int32), stats, ts, ys, dense_output), trajectory.reached, wrong_row
 
 
-def _tolerance(y0_flat: Array, y0: PyTree, rtol: Any, atol: Any) -> Tolerance:
-    default = default_tolerances(y0_flat.dtype)
-    real = jnp.finfo(y0_flat.dtype).dtype
+def _wrong_row(field: Field, y: Array, tau: Array, jacobian: Any) -> Array:
+    """Return the first row in which a Jacobian or a pattern of the user's differs from df/dy at the start; -1 if none.
+
+    By one product with a random vector, at a state moved off the start: there, entries may be zero by chance.
+    """
+    if jacobian is None or isinstance(jacobian, str):
+        return jnp.full((), -1)
+    p, q, y, tau = lax.stop_gradient((field.p, field.q, y, tau))
+    system = field.system(p, q)
+    noise = lambda key: jax.random.uniform(jax.random.key(key), y.shape, y.dtype, 0.5, 1.5)
+    y, v = y * (1 + 1e-3 * noise(0)) + 1e-6 * jnp.max(jnp.abs(y)) * noise(1), noise(2)
+    got = system.structure.times(system.jacobian(tau, y), v)
+    expected = jax.jvp(lambda y: system(tau, y), (y,), (v,))[1]
+    tolerance = float(jnp.finfo(y.dtype).eps) ** 0.5
+    size = system.structure.times(jax.tree.map(jnp.abs, system.jacobian(tau, y)), jnp.abs(v))
+    wrong = jnp.abs(got - expected) > tolerance * (jnp.abs(expected) + size)
+    return jnp.where(jnp.any(wrong), jnp.argmax(wrong), -1)
+
+
+def _with_diagnosis(
+    solution: ODESolution, reached: Array, f: Any, y0: PyTree, args: PyTree, method: Method
+) -> ODESolution:
+    layout = lay_out(y0, real=method.implicit)
+    constant = lambda leaf: lax.stop_gradient(leaf) if isinstance(leaf, jax.Array) else leaf
+    stats, reached, args = jax.tree.map(constant, (solution.stats, reached, args))
+    field = jax.jit(lambda y: layout.flatten(f(stats["t"], layout.unflatten(y), args)))
+    tolerance = _tolerance(layout, y0, stats["rtol"], None)._replace(atol=stats["atol"])
+    scale = np.asarray(tolerance.atol + tolerance.rtol * jnp.abs(reached)) + np.finfo(reached.dtype).tiny
+    note = diagnose(field, reached, float(stats["h"]), scale, state_names(y0), implicit=method.implicit)
+    return ODESolution(solution.status, stats, solution.ts, solution.ys, solution.dense, note)
+
+
+def _consistent_start(field: Field, y0: Array, t0: Array) -> tuple[Array, Array]:
+    """Return the initial state moved onto the algebraic equations, and what is missing from them: 0 without any."""
+    if field.p[1] is None:
+        return y0, jnp.zeros_like(y0)
+    frozen = lax.stop_gradient((field.p, t0))
+    return consistent_state(field.system(field.p, field.q), field.system(frozen[0], field.q), t0, y0)
+
+
+def _tolerance(layout: Layout, y0: PyTree, rtol: Any, atol: Any) -> Tolerance:
+    dtype = layout.y0.dtype
+    default, real = default_tolerances(dtype), jnp.finfo(dtype).dtype
     rtol = jnp.asarray(default.rtol if rtol is None else rtol, real)
-    if atol is None or _is_scalar(atol):
+    if atol is None or is_scalar(atol):
         return Tolerance(rtol, jnp.asarray(default.atol if atol is None else atol, real))
-    spread = jax.tree.map(lambda a, y: jnp.broadcast_to(jnp.asarray(a, float), jnp.shape(y)), atol, y0)
-    return Tolerance(rtol, flatten_state(spread)[0].astype(real))
-
-
-def _is_scalar(tree: PyTree) -> bool:
-    return jax.tree.structure(tree) == jax.tree.structure(0) and jnp.ndim(tree) == 0
+    per_state = jax.tree.map(lambda a, y: jnp.broadcast_to(jnp.asarray(a, float), jnp.shape(y)), atol, y0)
+    return Tolerance(rtol, layout.spread(flatten_state(per_state)[0].astype(real)))
 
 
 def _are_valid(tolerance: Tolerance) -> Array:
@@ -194,54 +267,3 @@ def _poison(solution: ODESolution) -> ODESolution:
     factor = jnp.where(solution.success, 1.0, jnp.nan)
     ys = jax.tree.map(lambda leaf: leaf * factor.astype(leaf.dtype), solution.ys)
     return ODESolution(solution.status, solution.stats, solution.ts, ys, solution.dense)
-
-
-def _check_call(f: Any, y0: Any, ts: Any, t0: Any, method: Any, rtol: Any, atol: Any, max_steps: Any) -> None:
-    if not callable(f):
-        raise type_error("ode.solve: f", type(f).__name__, "a function f(t, y, args)")
-    if method is not None and not isinstance(method, Method):
-        raise type_error("ode.solve: method", repr(method), "a method object such as ode.Tsit5()")
-    for name, tree in (("y0", y0), ("ts", ts), ("t0", t0), ("rtol", rtol), ("atol", atol)):
-        _check_numbers(name, tree, real=name != "y0")
-    if not sum(np.size(leaf) for leaf in jax.tree.leaves(y0)):
-        raise value_error("ode.solve: y0", repr(y0), "at least one number")
-    if np.ndim(ts) != 1 or np.shape(ts)[0] == 0:
-        raise value_error("ode.solve: ts", f"shape {np.shape(ts)}", "a 1-D array with at least one time")
-    if max_steps < 1:
-        raise value_error("ode.solve: max_steps", max_steps, "at least 1")
-    for name, value in (("t0", t0), ("rtol", rtol)):
-        if value is not None and not _is_scalar(value):
-            raise value_error(f"ode.solve: {name}", value, "one number")
-    _check_tolerance(rtol, atol, y0)
-    if not is_traced(ts) and not is_traced(t0):
-        times, start = np.asarray(ts), np.asarray(ts)[0] if t0 is None else np.asarray(t0)
-        if not (np.all(np.isfinite(times)) and np.isfinite(start)):
-            raise value_error("ode.solve: ts and t0", f"{times} and {start}", "finite times")
-        if np.any(times < start) and np.any(times > start):
-            raise value_error("ode.solve: ts", "times on both sides of t0", "one side", "solve once for each side")
-
-
-def _check_numbers(name: str, tree: Any, real: bool) -> None:
-    for leaf in jax.tree.leaves(tree):
-        if not isinstance(leaf, NUMBERS):
-            raise type_error(f"ode.solve: {name}", repr(leaf), "numbers")
-        if real and jnp.iscomplexobj(leaf):
-            raise type_error(f"ode.solve: {name}", "complex numbers", "real ones")
-
-
-def _check_tolerance(rtol: Any, atol: Any, y0: Any) -> None:
-    for name, value in (("rtol", rtol), ("atol", atol)):
-        if any(not is_traced(v) and not np.all(np.asarray(v) >= 0) for v in jax.tree.leaves(value)):
-            raise value_error(f"ode.solve: {name}", value, "a positive number", "leave it out for the default")
-    zero = lambda x: not is_traced(x) and np.any(np.asarray(x) == 0)  # by NumPy: under jit, JAX would trace it
-    if zero(rtol) and any(map(zero, jax.tree.leaves(atol))):
-        raise value_error("ode.solve: rtol and atol", "zero for both", "one of them positive")
-    if atol is None or _is_scalar(atol):
-        return
-    mend = "give one number for all, or the structure of y0 with a number or an array at each leaf"
-    got, expected = jax.tree.structure(atol), jax.tree.structure(y0)
-    if got != expected:
-        raise value_error("ode.solve: atol", got, f"the structure of y0, {expected}", mend)
-    for a, y in zip(jax.tree.leaves(atol), jax.tree.leaves(y0), strict=True):
-        if np.ndim(a) and np.shape(a) != np.shape(y):
-            raise value_error("ode.solve: atol", f"shape {np.shape(a)}", f"the shape of y0, {np.shape(y)}", mend)

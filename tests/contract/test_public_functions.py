@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from sciad import ode
+from sciad import scipy as like_scipy
 
 
 class Entry(NamedTuple):
@@ -43,9 +44,23 @@ def odeint(x):
     return ode.odeint(f, x[0], jnp.array([0.0, 1.0], x.dtype), rate=x[1], max_steps=256)[-1]
 
 
+def solve_ivp(x):
+    options = {"t_eval": [0, 1], "rtol": 1e-6, "atol": 1e-9, "max_steps": 256}
+    if x.dtype == "float32":
+        options |= {"rtol": 1e-4, "atol": 1e-6}
+    return like_scipy.solve_ivp(logistic, (0, 1), x[:1], args=(x[1],), **options).y[0, -1]
+
+
+def scipy_odeint(x):
+    f = lambda y, t, rate: logistic(t, y, rate)
+    return like_scipy.odeint(f, x[:1], [0, 1], args=(x[1],))[-1, 0]
+
+
 TABLE = {
     "ode.solve": Entry(solve, exact_logistic, np.array([0.2, 1.5])),
     "ode.odeint": Entry(odeint, exact_logistic, np.array([0.2, 1.5]), slow=("hessian",)),
+    "scipy.solve_ivp": Entry(solve_ivp, exact_logistic, np.array([0.2, 1.5]), slow=("hessian",)),
+    "scipy.odeint": Entry(scipy_odeint, exact_logistic, np.array([0.2, 1.5]), slow=("hessian",)),
 }
 
 TRANSFORMS = {

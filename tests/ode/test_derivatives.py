@@ -10,8 +10,8 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from sciad import ode
-from sciad.ode._method import advance
 from tests.ode.problems import decay, harmonic, lotka_volterra
+from tests.ode.steps import advance
 from tests.tolerances import ACCUMULATED, DIFFERENCES, REFERENCE, ROUNDING, TIGHT
 
 P, U0 = jnp.array([1.5, 1.0, 3.0, 1.0]), jnp.array([1.0, 1.0])

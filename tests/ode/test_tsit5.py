@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from sciad.ode import Tsit5
-from sciad.ode._method import advance
 from sciad.ode._tsit5 import _A, _B, _C, _ERROR
+from tests.ode.steps import advance, trial
 from tests.tolerances import ROUNDING
 
 THETAS = np.linspace(0, 1, 6)
@@ -104,7 +104,7 @@ def test_error_estimate_and_interpolant_have_local_order_5():
     sizes = np.array([0.1, 0.05, 0.025, 0.0125])
     estimates, errors = [], []
     for h in jnp.asarray(sizes):
-        step = method.step(curve, t0, y0, h, method.init(curve, t0, y0))
+        step = trial(method, curve, t0, y0, h)
         estimates.append(jnp.abs(step.error).max())
         inside = [method.interpolate(step.dense, jnp.asarray(x)) - exact(t0 + x * h) for x in THETAS]
         errors.append(np.max(np.abs(inside)))
@@ -122,7 +122,6 @@ def test_interpolant_is_exact_at_both_ends(unroll):
 
 def test_written_out_stages_equal_rolled_ones():
     y0, h, t0 = jnp.array([1.0, 0.3]), jnp.asarray(0.3), jnp.asarray(0.1)
-    first = curve(t0, y0)
-    rolled, written = (Tsit5(unroll=unroll).step(curve, t0, y0, h, first) for unroll in (False, True))
+    rolled, written = (trial(Tsit5(unroll=unroll), curve, t0, y0, h) for unroll in (False, True))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=ROUNDING), rolled, written)
     assert Tsit5().unrolled() == Tsit5(unroll=True)
