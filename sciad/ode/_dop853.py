@@ -95,6 +95,7 @@ class DOP853(Method):
     unroll: bool = eqx.field(static=True, default=False)
     order = 8
     evaluations = 12
+    dense_evaluations = 3
 
     def init(self, system: System, t: Array, y: Array, h: Array) -> Array:
         return system(t, y)
@@ -108,8 +109,9 @@ class DOP853(Method):
 
     def control(self, step: Step, log_error: Array, norm: Norm) -> tuple[StepFactor, Step]:
         fifth, third = norm(step.error[0]), norm(step.error[1])
-        error = fifth * fifth / jnp.sqrt(fifth * fifth + 0.01 * third * third + float(jnp.finfo(fifth.dtype).tiny))
-        error = jnp.where(jnp.isfinite(error), error, jnp.inf)
+        # |fifth|^2 / sqrt(|fifth|^2 + 0.01 |third|^2), where neither square may overflow: their ratio would be 0
+        error = fifth / jnp.hypot(1.0, 0.1 * jnp.where(fifth > 0, third / fifth, 0.0))
+        error = jnp.where(jnp.isfinite(fifth) & jnp.isfinite(third), error, jnp.inf)
         return step_factor(error, log_error, self.order), step
 
     def complete(self, system: System, t: Array, h: Array, dense: Any) -> Any:

@@ -12,7 +12,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int, PyTree
 
 from sciad.core import Progress, Status
-from sciad.ode._control import Tolerance, error_norm, first_step
+from sciad.ode._control import StepFactor, Tolerance, error_norm, first_step
 from sciad.ode._method import Method, Step, System
 
 _PROGRESS_EVERY = 256
@@ -52,6 +52,7 @@ class _State(NamedTuple):
     status: Array
     saved: Array
     num_saved: Array
+    num_completed: Array | None  # steps with evaluations for dense output; None for methods that need none
     grid: Grid | None
 
 
@@ -82,8 +83,9 @@ def integrate(
         step = method.step(system, s.t, s.y, h, s.carry, lambda error: error_norm(error, size, tolerance))
         size = jnp.maximum(size, jnp.abs(step.y))
         norm = lambda error: error_norm(error, size, tolerance)
-        (factor, accepted, log_error), step = method.control(step, s.log_error, norm)
-        saved, num_saved = _save(method, system, step.dense, s, t, h, t_save, accepted)
+        control, step = method.control(step, s.log_error, norm)
+        dense, num_completed, (factor, accepted, log_error) = _complete(method, system, step, s, t, h, t_save, control)
+        saved, num_saved = _save(method, dense, s, t, h, t_save, accepted)
         pick = lambda new, old: jnp.where(accepted, new, old)
         h_next = (h * factor).astype(h.dtype)
         smallest = _smallest_step(s.t, t_end - t0)
@@ -99,6 +101,7 @@ def integrate(
             status=jnp.where(too_small, Status.STEP_UNDERFLOW, s.status).astype(jnp.int32),
             saved=saved,
             num_saved=num_saved,
+            num_completed=num_completed,
             grid=_record(method, s, h, accepted, t, step),
         )
         _report(progress, state, t0, t_end)
@@ -118,6 +121,8 @@ def integrate(
         "t": s.t,
         "h": s.h,
     }
+    if s.num_completed is not None:
+        stats["num_f"] += method.dense_evaluations * s.num_completed
     return Trajectory(s.saved, s.y, status, stats), s.grid
 
 
@@ -150,26 +155,38 @@ def _initial_state(
         status=jnp.where(finite, Status.SUCCESS, Status.NONFINITE).astype(jnp.int32),
         saved=jnp.where(at_start[:, None], y0, jnp.nan),
         num_saved=jnp.sum(at_start, dtype=jnp.int32),
+        num_completed=zero if method.dense_evaluations else None,
         grid=_empty_grid(method, max_steps + 1, t0, y0, carry) if record else None,
     )
 
 
+def _complete(
+    method: Method, system: System, step: Step, s: _State, t: Array, h: Array, t_save: Array, control: StepFactor
+) -> tuple[PyTree, Array | None, StepFactor]:
+    """Let the method complete its dense output where a save time lies inside the step; count such steps.
+
+    A step whose dense output is not finite is rejected.
+    """
+    if s.num_completed is None:
+        return step.dense, None, control
+    last = t_save.shape[0] - 1
+    inside = control.accepted & (s.num_saved <= last) & (t_save[jnp.minimum(s.num_saved, last)] < t)
+
+    def complete(dense: PyTree) -> tuple[PyTree, Array]:
+        dense = method.complete(system, s.t, h, dense)
+        return dense, jnp.all(jnp.array([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(dense)]))
+
+    dense, finite = lax.cond(inside, complete, lambda dense: (dense, jnp.ones_like(inside)), step.dense)
+    factor = jnp.where(finite, control.factor, 0.25)
+    log_error = jnp.where(finite, control.log_error, s.log_error)
+    return dense, s.num_completed + inside, StepFactor(factor, control.accepted & finite, log_error)
+
+
 def _save(
-    method: Method,
-    system: System,
-    dense: PyTree,
-    s: _State,
-    t: Array,
-    h: Array,
-    t_save: Array,
-    accepted: Array,
+    method: Method, dense: PyTree, s: _State, t: Array, h: Array, t_save: Array, accepted: Array
 ) -> tuple[Array, Array]:
     """Write the states at all save times in (s.t, t] if the step was accepted."""
     last = t_save.shape[0] - 1
-    if type(method).complete is not Method.complete:
-        inside = accepted & (s.num_saved <= last) & (t_save[jnp.minimum(s.num_saved, last)] < t)
-        complete = lambda dense: method.complete(system, s.t, h, dense)
-        dense = lax.cond(inside, complete, lambda dense: dense, dense)
 
     def due(state: tuple[Array, Array]) -> Array:
         _, i = state

@@ -70,6 +70,7 @@ class Method(eqx.Module):
 
     order: ClassVar[int]
     evaluations: ClassVar[int]  # calls of f in one step
+    dense_evaluations: ClassVar[int] = 0  # further ones in `complete`
     implicit: ClassVar[bool] = False  # uses Jacobians
 
     @abc.abstractmethod
@@ -85,7 +86,9 @@ class Method(eqx.Module):
         """Return the state at fraction `theta` of a step: its start at 0 and exactly its end at 1."""
 
     def complete(self, system: System, t: Array, h: Array, dense: PyTree) -> PyTree:
-        """Return `dense` with what only interpolation needs: called in steps that have a save time inside."""
+        """Return `dense` with what only interpolation needs: called, if there are
+        `dense_evaluations`, in good steps that have a save time inside.
+        """
         return dense
 
     def control(self, step: Step, log_error: Array, norm: Norm) -> tuple[StepFactor, Step]:
