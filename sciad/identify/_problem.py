@@ -32,7 +32,7 @@ class Problem:
         Tolerances of the solves. `atol`, in the unit of the states, is by default 1e-12, or 1e-30 if any noise is
         log-normal, where small values count as much as large ones; for a state that starts below it, less.
     method : sciad.ode.Method, optional
-        By default `ode.Tsit5()`; for stiff models `ode.Rodas5P()`.
+        By default `ode.Auto()`, for stiff models and others; one method alone compiles faster.
     max_steps : int
         Most steps of one solve; a solve that needs more counts as failed.
     defaults : mapping, optional

@@ -49,7 +49,13 @@ _KEYS = {
     "solver": ("method", "rtol", "atol", "max_steps"),
     "fit": ("starts", "seed"),
 }
-_METHODS = {"tsit5": ode.Tsit5, "dop853": ode.DOP853, "rodas5p": ode.Rodas5P}
+_METHODS = {
+    "auto": ode.Auto,
+    "tsit5": ode.Tsit5,
+    "dop853": ode.DOP853,
+    "rodas5p": ode.Rodas5P,
+    "bdf": ode.BDF,
+}
 _NOISES: dict[str, type[Noise]] = {"normal": Normal, "lognormal": LogNormal}
 
 

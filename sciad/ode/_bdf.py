@@ -31,6 +31,8 @@ _LOCAL = _KAPPA * _GAMMA + 1 / np.arange(1, _MOST_ORDER + 2)  # of order k: time
 _ERROR = 7 * _LOCAL
 _MOST_ITERATIONS = 4
 _CONVERGED = 0.03  # of the error allowed: how well the nonlinear system is solved
+# What is left of algebraic equations is an error that no shorter step mends: they take a new Jacobian each step, and
+_CONVERGED_ALGEBRAIC = 0.002
 _STALE = 0.3  # relative change of h / alpha beyond which W is factorised anew
 _JACOBIAN_AGE = 50  # accepted steps after which the Jacobian is computed anew
 _WORTH = 1.2  # a step is only lengthened by so much or more
@@ -65,7 +67,7 @@ class BDF(Method):
     """Backward differentiation formulas of order 1 to 5: the choice for stiff problems of more than some 50 states.
 
     At tight tolerances it takes more steps than `Rodas5P`, but each costs two or three evaluations of f and seldom a
-    Jacobian or a factorisation.
+    Jacobian or a factorisation. With a mass matrix it takes a Jacobian each step, and near rounding `Rodas5P` is surer.
     """
 
     order = 1  # of the first step; the rest is controlled here
@@ -108,9 +110,9 @@ class BDF(Method):
             spacing=h,
             age=carry.age + 1,
             equal_steps=carry.equal_steps + 1,
-            refresh=carry.age + 1 >= _JACOBIAN_AGE,
+            refresh=carry.age + 1 >= (_JACOBIAN_AGE if system.mass is None else 1),
         )
-        rejected = tried._replace(refresh=~newton.converged & ~fresh, equal_steps=jnp.zeros_like(k))
+        rejected = tried._replace(refresh=~newton.converged, equal_steps=jnp.zeros_like(k))
         error = jnp.where(newton.converged, _at(_ERROR, k, y) * newton.correction, jnp.inf)
         trial = _Trial(accepted, k, newton, fresh)
         return Step(table[0], error, (table, k.astype(y.dtype)), trial, rejected)
@@ -265,9 +267,12 @@ def _solve_step(system: System, t: Array, y_start: Array, past: Array, c: Array,
         change = scale * system.structure.solve(carry.factors, residual)
         size = norm(change)
         first = s.iterations == 0
-        rate = jnp.where(first, s.rate, jnp.maximum(0.3 * s.rate, size / s.size))
-        converged = size * jnp.minimum(rate, 1.0) < _CONVERGED
-        diverges = ~jnp.isfinite(size) | (~first & (size > 2 * s.size))
+        assumed = s.rate if system.mass is None else 1.0
+        rate = jnp.where(first, assumed, jnp.maximum(0.3 * s.rate, size / s.size))
+        converged = size * jnp.minimum(rate, 1.0) < (_CONVERGED if system.mass is None else _CONVERGED_ALGEBRAIC)
+        stagnates = ~first & (size > 0.5 * s.size) & (size < _CONVERGED)  # at the level of rounding
+        converged = converged | stagnates
+        diverges = ~jnp.isfinite(size) | (~first & (size > 2 * s.size) & ~stagnates)
         return _Newton(s.correction + change, rate, size, s.iterations + 1, converged & ~diverges, diverges)
 
     zero, no = jnp.zeros((), jnp.int32), jnp.zeros((), bool)

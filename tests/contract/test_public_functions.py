@@ -4,6 +4,7 @@ To add a function, add an entry: a small problem as a function of a vector, and 
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -35,8 +36,15 @@ def exact_logistic(x):
     return x[0] / (x[0] + (1 - x[0]) * jnp.exp(-x[1]))
 
 
-def solve(x):
-    return ode.solve(logistic, x[0], jnp.array([0.0, 1.0], x.dtype), x[1], max_steps=256).ys[-1]
+def solve(x, **options):
+    return ode.solve(logistic, x[0], jnp.array([0.0, 1.0], x.dtype), x[1], max_steps=256, **options).ys[-1]
+
+
+def solve_dae(x):
+    """The logistic equation with an algebraic state: y' = z, 0 = z - r y (1 - y)."""
+    f = lambda t, s, rate: jnp.stack([s[1], s[1] - logistic(t, s[0], rate)])
+    start = jnp.stack([x[0], jnp.zeros_like(x[0])])
+    return ode.solve(f, start, jnp.array([0.0, 1.0], x.dtype), x[1], mass=np.array([1, 0]), max_steps=256).ys[-1, 0]
 
 
 def odeint(x):
@@ -58,6 +66,17 @@ def scipy_odeint(x):
 
 TABLE = {
     "ode.solve": Entry(solve, exact_logistic, np.array([0.2, 1.5])),
+    **{
+        f"ode.solve by {name}": Entry(
+            partial(solve, method=getattr(ode, name)()), exact_logistic, np.array([0.2, 1.5]), slow=("hessian",)
+        )
+        for name in ("Tsit5", "DOP853", "Rodas5P")
+    },
+    # the first steps are of order 1: their derivatives are less accurate than the states, which the tolerance controls
+    "ode.solve by BDF": Entry(
+        partial(solve, method=ode.BDF()), exact_logistic, np.array([0.2, 1.5]), float64=5e-5, slow=("hessian",)
+    ),
+    "ode.solve with mass": Entry(solve_dae, exact_logistic, np.array([0.2, 1.5]), slow=("hessian",)),
     "ode.odeint": Entry(odeint, exact_logistic, np.array([0.2, 1.5]), slow=("hessian",)),
     "scipy.solve_ivp": Entry(solve_ivp, exact_logistic, np.array([0.2, 1.5]), slow=("hessian",)),
     "scipy.odeint": Entry(scipy_odeint, exact_logistic, np.array([0.2, 1.5]), slow=("hessian",)),

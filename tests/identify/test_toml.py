@@ -287,5 +287,7 @@ def test_starts_of_the_file_are_checked(load):
 def test_solver_of_a_stiff_model_by_name(load):
     problem = load(("\n[solver]", '\n[solver]\nmethod = "rodas5p"'))
     assert isinstance(problem.method, ode.Rodas5P)
-    with pytest.raises(ValueError, match=r"line \d+: got 'radau', expected one of 'tsit5', 'dop853', 'rodas5p'$"):
+    with pytest.raises(
+        ValueError, match=r"line \d+: got 'radau', expected one of 'auto', 'tsit5', 'dop853', 'rodas5p', 'bdf'$"
+    ):
         load(("\n[solver]", '\n[solver]\nmethod = "radau"'))
