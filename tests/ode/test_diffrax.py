@@ -99,26 +99,30 @@ def test_lanes_and_backward_time(name):
     np.testing.assert_allclose(gradients, np.exp(rates), rtol=10 * ERROR * options(name)["rtol"])
 
 
+def test_implicit_euler():
+    """Of order 1, with an error estimate: a short solve at a loose tolerance."""
+    solve = lambda rate: ode.solve(
+        decay, 1.0, jnp.array([0.0, 1.0]), rate, method=diffrax.ImplicitEuler(), rtol=1e-4, atol=1e-6
+    ).ys[-1]
+    value, slope = jax.jit(jax.value_and_grad(solve))(1.0)
+    np.testing.assert_allclose([value, slope], [np.exp(-1), -np.exp(-1)], rtol=ERROR * 1e-4)
+
+
 REFUSED = [
-    (diffrax.Tsit5, TypeError, r"method: got .*Tsit5.*, expected a method object such as ode.Tsit5\(\), or diffrax's"),
-    (diffrax.Euler(), ValueError, r"got diffrax.Euler, which estimates no error, .*use diffrax.HalfSolver\(diffrax.E"),
-    (
-        diffrax.ImplicitEuler(scan_kind="lax") if "scan_kind" in diffrax.ImplicitEuler.__dict__ else diffrax.Midpoint,
-        TypeError,
-        "expected a method object",
-    ),
-    (diffrax.SemiImplicitEuler(), ValueError, r"got diffrax.SemiImplicitEuler, which splits f, expected a solver for"),
-    (diffrax.LeapfrogMidpoint(), ValueError, r"got diffrax.LeapfrogMidpoint, which estimates no error"),
-    (diffrax.PIDController(rtol=1e-3, atol=1e-6), ValueError, r"got PIDController.*, expected a solver object"),
+    (diffrax.Tsit5, r"method: got <class .*Tsit5'>, expected a solver object such as diffrax.Tsit5\(\)"),
+    (diffrax.Euler(), r"got diffrax.Euler, which estimates no error, .*use diffrax.HalfSolver\(diffrax.Euler\(\)\)"),
+    (diffrax.SemiImplicitEuler(), r"got diffrax.SemiImplicitEuler, which splits f, expected a solver for ODEs"),
+    (diffrax.LeapfrogMidpoint(), r"got diffrax.LeapfrogMidpoint, which estimates no error"),
+    (diffrax.PIDController(rtol=1e-3, atol=1e-6), r"got PIDController.*, expected a solver object"),
 ]
 
 
-@pytest.mark.parametrize(("method", "error", "message"), REFUSED)
-def test_refusals(method, error, message):
-    with pytest.raises(error, match=message):
+@pytest.mark.parametrize(("method", "message"), REFUSED)
+def test_refusals(method, message):
+    with pytest.raises(ValueError, match=message):
         ode.solve(decay, 1.0, [0.0, 1.0], 1.0, method=method)
 
 
 def test_no_mass_matrix():
-    with pytest.raises(ValueError, match="with a mass matrix, expected ode.Rodas5P"):
+    with pytest.raises(ValueError, match=r"with a mass matrix, expected ode.Rodas5P\(\)"):
         ode.solve(decay, np.ones(1), [0.0, 1.0], 1.0, method=diffrax.Kvaerno5(), mass=np.ones(1))

@@ -1,4 +1,4 @@
-"""The option `jacobian`: every form of it gives the dense solve's values and gradients; what does not fit is refused."""
+"""The option `jacobian`: each form gives the dense solve's values and gradients; what does not fit is refused."""
 
 import jax
 import jax.numpy as jnp
@@ -52,11 +52,11 @@ FORMS = {
     "numpy pattern": (TRIDIAGONAL, FULL_BLOCKS),
     "integer pattern": (TRIDIAGONAL.astype(int), FULL_BLOCKS.astype(int)),
     "sparse pattern": (scipy.sparse.csr_array(TRIDIAGONAL), scipy.sparse.coo_array(FULL_BLOCKS)),
-    "too large a pattern": (np.tri(N, k=3) - np.tri(N, k=-4) != 0, np.kron(np.eye(20), np.ones((6, 6))) != 0),
+    "larger pattern": (np.tri(N, k=3) - np.tri(N, k=-4) != 0, np.kron(np.eye(20), np.ones((6, 6))) != 0),
     "banded": ("banded", "banded"),
     "None": (None, None),
 }
-PROBLEM = pytest.mark.parametrize(("problem", "which"), [(DIFFUSION, 0), (ROBERTSONS, 1)], ids=["diffusion", "blocks"])
+HEAVY = [("function", 1), ("banded", 1), ("larger pattern", 1), ("integer pattern", 0), ("integer pattern", 1)]
 
 
 def run(problem, jacobian, method):
@@ -86,10 +86,17 @@ def dense():
     return get
 
 
+def combinations():
+    for form in FORMS:
+        for which, name in enumerate(("diffusion", "blocks")):
+            marks = [pytest.mark.slow] if (form, which) in HEAVY else []
+            yield pytest.param(form, which, marks=marks, id=f"{form}-{name}")
+
+
 @METHOD
-@PROBLEM
-@pytest.mark.parametrize("form", FORMS)
-def test_every_form_gives_the_dense_solve(form, problem, which, method, dense):
+@pytest.mark.parametrize(("form", "which"), combinations())
+def test_every_form_gives_the_dense_solve(form, which, method, dense):
+    problem = (DIFFUSION, ROBERTSONS)[which]
     gradient, y = run(problem, FORMS[form][which], method)
     expected_gradient, expected = dense(problem, method)
     np.testing.assert_allclose(y, expected, **SAME)

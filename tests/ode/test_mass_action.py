@@ -1,0 +1,98 @@
+"""Random mass-action networks, stiff by chance: a right number or a reported failure, never a wrong one."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.integrate import solve_ivp
+
+from sciad import ode
+
+SPECIES, REACTIONS = 6, 10
+TS = np.array([0.0, 1e-3, 1e-1, 10.0])
+RTOL, ATOL = 1e-6, 1e-9
+# Relative to the largest concentration so far. Errors grow where a species that feeds on itself starts from next to
+# nothing; the networks conserve no mass and some of them do that over and over.
+BOUND = 300
+
+
+def network(t, y, p):
+    """Rates k_j prod_i y_i^e_ij, which change the species by S."""
+    rates, exponents, changes = p
+    # y^e for e = 0, 1, 2: exact, also at and below 0
+    powers = jnp.where(exponents == 0, 1.0, jnp.where(exponents == 1, y, y * y))
+    return ((rates * jnp.prod(powers, axis=1))[:, None] * changes).sum(0)
+
+
+def draw(seed):
+    """Return start and (rates, exponents, changes): every reaction takes one or two molecules and gives as many."""
+    rng = np.random.default_rng(seed)
+    exponents, changes = np.zeros((2, REACTIONS, SPECIES))
+    for j in range(REACTIONS):
+        for i in rng.integers(SPECIES, size=rng.integers(1, 3)):
+            exponents[j, i] += 1
+            changes[j, i] -= 1
+            changes[j, rng.integers(SPECIES)] += 1
+    rates = 10 ** rng.uniform(-4, 6, REACTIONS)
+    start = rng.uniform(0, 1, SPECIES) * (rng.random(SPECIES) < 0.8)
+    return start, (rates, exponents, changes)
+
+
+_field = jax.jit(network)
+_jacobian = jax.jit(jax.jacfwd(network, 1))
+
+
+def reference(start, p):
+    """Return SciPy's Radau at 1e-10, or LSODA if that fails, or None."""
+    f, jacobian = lambda t, y: np.asarray(_field(t, y, p)), lambda t, y: np.asarray(_jacobian(t, y, p))
+    for method in ("Radau", "LSODA"):
+        options = {"t_eval": TS, "rtol": 1e-10, "atol": 1e-14, "jac": jacobian}
+        solution = solve_ivp(f, (TS[0], TS[-1]), start, method, **options)
+        if solution.success:
+            return solution.y.T
+    return None
+
+
+@partial(jax.jit, static_argnums=0)
+def run(method, start, p):
+    options = {"method": method, "rtol": RTOL, "atol": ATOL, "throw": False, "max_steps": 20_000}
+    solution = ode.solve(network, start, TS, p, **options)
+    return solution.ys, solution.success, solution.stats["num_steps"]
+
+
+def outcomes(method, seeds):
+    """Return how many networks were solved, and failed with a report; wrong ones with their error."""
+    solved, failed, wrong = 0, 0, []
+    for seed in seeds:
+        start, p = draw(seed)
+        ys, success, _ = run(method, start, p)
+        if not success:
+            failed += 1
+            continue
+        expected = reference(start, p)
+        if expected is None:
+            continue
+        error = float(np.max(np.abs(ys - expected)) / (RTOL * np.abs(expected).max()))
+        if error < BOUND:
+            solved += 1
+        else:
+            wrong.append((seed, error))
+    return solved, failed, wrong
+
+
+def test_forty_networks():
+    solved, failed, wrong = outcomes(ode.Auto(), range(40))
+    assert not wrong
+    assert failed == 0
+    assert solved == 40
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", [ode.Auto(), ode.Rodas5P(), ode.BDF()], ids=lambda method: type(method).__name__)
+def test_a_thousand_networks(method):
+    solved, failed, wrong = outcomes(method, range(1000))
+    assert not wrong
+    assert failed <= 5
+    assert solved >= 990
