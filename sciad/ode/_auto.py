@@ -49,6 +49,7 @@ class Auto(Method):
     unroll: bool = eqx.field(static=True, default=False)
     order = 5
     evaluations = 8
+    dense_evaluations = Rodas5P.dense_evaluations
     implicit = True
 
     def init(self, system: System, t: Array, y: Array, h: Array) -> _Carry:
@@ -81,6 +82,14 @@ class Auto(Method):
         implicit = Rodas5P().interpolate((y, y_end, rows), theta)
         explicit = Tsit5().interpolate((y, y_end, rows[:7]), theta)
         return jnp.where(stiff > 0, implicit, explicit)
+
+    def interpolation_error(self, system: System, t: Array, h: Array, step: Step) -> Float[Array, "points n"]:
+        stiff, *dense = step.dense
+        check = lambda: Rodas5P().interpolation_error(system, t, h, step._replace(dense=tuple(dense)))
+        return lax.cond(stiff > 0, check, lambda: jnp.zeros((self.dense_evaluations, *step.y.shape), step.y.dtype))
+
+    def num_dense_evaluations(self, step: Step) -> Array:
+        return jnp.where(step.dense[0] > 0, self.dense_evaluations, 0)
 
     def counts(self, carry: _Carry, tries: Array) -> dict[str, Array]:
         linear = carry.num_jacobians
@@ -119,9 +128,15 @@ class Auto(Method):
         y, y_end, rows = step.dense
         rows = jnp.concatenate([rows, jnp.zeros_like(rows[:1])])
         near_edge = method.reach(step, h, norm) > _EDGE
-        return step._replace(dense=(jnp.zeros((), y.dtype), y, y_end, rows)), near_edge
+        no_work = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), _work_like(system, t, y, h))
+        return step._replace(dense=(jnp.zeros((), y.dtype), y, y_end, rows), work=no_work), near_edge
 
     def _stiff(self, system: System, t: Array, y: Array, h: Array, first: Array, norm: Norm) -> tuple[Step, Array]:
         step, jacobian = Rodas5P(self.unroll).step_and_jacobian(system, t, y, h, first)
         well_inside = h.astype(y.dtype) * system.structure.norm(jacobian) < _WELL_INSIDE
         return step._replace(dense=(jnp.ones((), y.dtype), *step.dense)), well_inside
+
+
+def _work_like(system: System, t: Array, y: Array, h: Array) -> PyTree:
+    """Return the shapes of what a stiff step hands on for the check of its dense output."""
+    return jax.eval_shape(lambda: Rodas5P().step(system, t, y, h, y, no_norm).work)

@@ -47,6 +47,7 @@ class Problem(NamedTuple):
     method: Method
     loop_method: Method
     max_steps: int
+    dense: bool = False
     progress: Progress | None = None
 
 
@@ -127,9 +128,8 @@ def _run(problem: Problem, record: bool, inputs: Inputs) -> tuple[Trajectory, Gr
     def loop(inputs: Inputs) -> tuple[Trajectory, Grid | None]:
         y0, p, q, t0, t_save, tolerance = inputs
         system = problem.system(p, q, t_save[-1])
-        return integrate(
-            problem.loop_method, system, problem.max_steps, record, problem.progress, t0, t_save, y0, tolerance
-        )
+        static = (problem.max_steps, record, problem.dense, problem.progress)
+        return integrate(problem.loop_method, system, *static, t0, t_save, y0, tolerance)
 
     return lane_after_lane(loop)(inputs)
 

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from sciad.core import Progress, Status
 from sciad.ode._control import StepFactor, Tolerance, error_norm, first_step
-from sciad.ode._method import Method, Step, System
+from sciad.ode._method import Method, Norm, Step, System
 
 _PROGRESS_EVERY = 256
 
@@ -52,7 +52,7 @@ class _State(NamedTuple):
     status: Array
     saved: Array
     num_saved: Array
-    num_completed: Array | None  # steps with evaluations for dense output; None for methods that need none
+    num_dense_f: Array | None  # calls of f for dense output; None for methods that need none
     grid: Grid | None
 
 
@@ -61,6 +61,7 @@ def integrate(
     system: System,
     max_steps: int,
     record: bool,
+    dense: bool,
     progress: Progress | None,
     t0: Array,
     t_save: Float[Array, "times"],
@@ -70,7 +71,7 @@ def integrate(
     """Solve M y' = f(t, y) from t0 through the increasing `t_save`, all at or after t0.
 
     With `record` the accepted grid is kept, in buffers of `max_steps` rows; without, memory does not depend on the
-    number of steps.
+    number of steps. With `dense` interpolation is kept accurate in all steps, not only in those that are read.
     """
     t_end = t_save[-1]
 
@@ -84,8 +85,10 @@ def integrate(
         size = jnp.maximum(size, jnp.abs(step.y))
         norm = lambda error: error_norm(error, size, tolerance)
         control, step = method.control(step, s.log_error, norm)
-        dense, num_completed, (factor, accepted, log_error) = _complete(method, system, step, s, t, h, t_save, control)
-        saved, num_saved = _save(method, dense, s, t, h, t_save, accepted)
+        is_read = control.accepted & (dense | _is_inside(t_save, s, t))
+        completed = _complete(method, system, step, s, h, is_read, norm, control)
+        factor, accepted, log_error = completed.control
+        saved, num_saved = _save(method, completed.dense, s, t, h, t_save, accepted)
         pick = lambda new, old: jnp.where(accepted, new, old)
         h_next = (h * factor).astype(h.dtype)
         smallest = _smallest_step(s.t, t_end - t0)
@@ -101,7 +104,7 @@ def integrate(
             status=jnp.where(too_small, Status.STEP_UNDERFLOW, s.status).astype(jnp.int32),
             saved=saved,
             num_saved=num_saved,
-            num_completed=num_completed,
+            num_dense_f=completed.num_f,
             grid=_record(method, s, h, accepted, t, step),
         )
         _report(progress, state, t0, t_end)
@@ -121,8 +124,8 @@ def integrate(
         "t": s.t,
         "h": s.h,
     }
-    if s.num_completed is not None:
-        stats["num_f"] += method.dense_evaluations * s.num_completed
+    if s.num_dense_f is not None:
+        stats["num_f"] += s.num_dense_f
     return Trajectory(s.saved, s.y, status, stats), s.grid
 
 
@@ -155,31 +158,51 @@ def _initial_state(
         status=jnp.where(finite, Status.SUCCESS, Status.NONFINITE).astype(jnp.int32),
         saved=jnp.where(at_start[:, None], y0, jnp.nan),
         num_saved=jnp.sum(at_start, dtype=jnp.int32),
-        num_completed=zero if method.dense_evaluations else None,
+        num_dense_f=zero if method.dense_evaluations else None,
         grid=_empty_grid(method, max_steps + 1, t0, y0, carry) if record else None,
     )
 
 
-def _complete(
-    method: Method, system: System, step: Step, s: _State, t: Array, h: Array, t_save: Array, control: StepFactor
-) -> tuple[PyTree, Array | None, StepFactor]:
-    """Let the method complete its dense output where a save time lies inside the step; count such steps.
-
-    A step whose dense output is not finite is rejected.
-    """
-    if s.num_completed is None:
-        return step.dense, None, control
+def _is_inside(t_save: Array, s: _State, t: Array) -> Array:
+    """Whether the next save time lies before `t`, inside the step."""
     last = t_save.shape[0] - 1
-    inside = control.accepted & (s.num_saved <= last) & (t_save[jnp.minimum(s.num_saved, last)] < t)
+    return (s.num_saved <= last) & (t_save[jnp.minimum(s.num_saved, last)] < t)
+
+
+class _Completed(NamedTuple):
+    dense: PyTree
+    num_f: Array | None
+    control: StepFactor
+
+
+def _complete(
+    method: Method, system: System, step: Step, s: _State, h: Array, is_read: Array, norm: Norm, control: StepFactor
+) -> _Completed:
+    """Let the method complete its dense output if that is read in this step, and reject the step if it is not good.
+
+    A stiff method may take steps over which the solution at the end is accurate and between them is not.
+    """
+    if s.num_dense_f is None:
+        return _Completed(step.dense, None, control)
 
     def complete(dense: PyTree) -> tuple[PyTree, Array]:
+        errors = method.interpolation_error(system, s.t, h, step)
         dense = method.complete(system, s.t, h, dense)
-        return dense, jnp.all(jnp.array([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(dense)]))
+        finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(dense)]))
+        largest = jnp.max(jnp.stack([norm(error) for error in errors]))
+        return dense, jnp.where(finite, largest, jnp.inf)
 
-    dense, finite = lax.cond(inside, complete, lambda dense: (dense, jnp.ones_like(inside)), step.dense)
-    factor = jnp.where(finite, control.factor, 0.25)
-    log_error = jnp.where(finite, control.log_error, s.log_error)
-    return dense, s.num_completed + inside, StepFactor(factor, control.accepted & finite, log_error)
+    zero = jnp.zeros((), jnp.finfo(step.y.dtype).dtype)
+    dense, error = lax.cond(is_read, complete, lambda dense: (dense, zero), step.dense)
+    good = error <= 1
+    factor = jnp.clip(0.9 * jnp.exp(-0.25 * jnp.log(jnp.clip(error, 1e-10, 1e10))), 0.2, 10.0)
+    control = StepFactor(
+        factor=jnp.minimum(control.factor, jnp.where(good, factor, jnp.minimum(factor, 0.9))),
+        accepted=control.accepted & good,
+        log_error=jnp.where(good, control.log_error, s.log_error),
+    )
+    evaluations = jnp.where(is_read, method.num_dense_evaluations(step), 0)
+    return _Completed(dense, (s.num_dense_f + evaluations).astype(jnp.int32), control)
 
 
 def _save(

@@ -51,6 +51,8 @@ class Step(NamedTuple):
         What the next step starts from.
     retry : pytree
         The same if this step is rejected; None for what this step started from.
+    work : pytree
+        What `interpolation_error` needs besides `dense`.
     """
 
     y: Float[Array, "n"]
@@ -58,6 +60,7 @@ class Step(NamedTuple):
     dense: PyTree
     carry: PyTree
     retry: PyTree = None
+    work: PyTree = None
 
 
 class Method(eqx.Module):
@@ -70,7 +73,7 @@ class Method(eqx.Module):
 
     order: ClassVar[int]
     evaluations: ClassVar[int]  # calls of f in one step
-    dense_evaluations: ClassVar[int] = 0  # further ones in `complete`
+    dense_evaluations: ClassVar[int] = 0  # further ones for dense output, in steps that it is read in
     implicit: ClassVar[bool] = False  # uses Jacobians
 
     @abc.abstractmethod
@@ -86,10 +89,16 @@ class Method(eqx.Module):
         """Return the state at fraction `theta` of a step: its start at 0 and exactly its end at 1."""
 
     def complete(self, system: System, t: Array, h: Array, dense: PyTree) -> PyTree:
-        """Return `dense` with what only interpolation needs: called, if there are
-        `dense_evaluations`, in good steps that have a save time inside.
-        """
+        """Return `dense` with what only interpolation needs; called in steps that it is read in."""
         return dense
+
+    def interpolation_error(self, system: System, t: Array, h: Array, step: Step) -> Float[Array, "points n"]:
+        """Return estimates of the interpolant's error inside the step: zeros where the end's error bounds it."""
+        return jnp.zeros_like(step.y)[None]
+
+    def num_dense_evaluations(self, step: Step) -> Array:
+        """Return how often f is called for the dense output of a step."""
+        return jnp.full((), self.dense_evaluations, jnp.int32)
 
     def control(self, step: Step, log_error: Array, norm: Norm) -> tuple[StepFactor, Step]:
         """Return by what to multiply the step length, and the step with what it hands on."""

@@ -185,7 +185,7 @@ def _solve(
     if isinstance(method, Auto) and not method.can_afford(field.structure):
         method = Tsit5()
     loop_method = method.unrolled() if field.is_small else method
-    problem = Problem(field.system, method, loop_method, max_steps, progress)
+    problem = Problem(field.system, method, loop_method, max_steps, dense, progress)
     inputs = Inputs(y_start, field.p, field.q, direction * start, (direction * times)[order], tolerance)
     if dense:
         trajectory, grid = record_grid(problem, inputs)

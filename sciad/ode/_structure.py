@@ -18,7 +18,7 @@ from sciad.ode._blocks import Blocks
 from sciad.ode._dense import ColouredDense, Dense
 from sciad.ode._linear_algebra import ROLLED
 from sciad.ode._sparsity_patterns import Pattern
-from sciad.ode._structure_base import Matrix, Structure
+from sciad.ode._structure_base import Factors, Matrix, Structure
 
 __all__ = [
     "structure_from",
@@ -76,14 +76,17 @@ def choose_structure(n: int, pattern: Pattern | None) -> Structure:
     return Dense(n) if kind is Dense else kind(pattern)
 
 
-def linear_solver(structure: Structure, matrix: Matrix) -> Callable[[Inexact[Array, " n"]], Inexact[Array, " n"]]:
+def linear_solver(
+    structure: Structure, matrix: Matrix, factors: Factors = None
+) -> Callable[[Inexact[Array, " n"]], Inexact[Array, " n"]]:
     """Return x = solve(b) with matrix x = b, for use with many b.
 
     Derivatives with respect to `matrix` and `b`, in every mode and order, reuse the factors, transposed for the
     adjoint; the elimination itself is never differentiated. A matrix that is singular, or on which the elimination is
-    not accurate, gives values that are not finite.
+    not accurate, gives values that are not finite. `factors` are those of `matrix`, if they are at hand.
     """
-    factors = structure.factorise(jax.tree.map(lax.stop_gradient, matrix))
+    if factors is None:
+        factors = structure.factorise(jax.tree.map(lax.stop_gradient, matrix))
     matvec = lambda x: structure.times(matrix, x)
     solve = lambda _, b: structure.solve(factors, b)
     solve_transposed = lambda _, b: structure.solve_transposed(factors, b)
