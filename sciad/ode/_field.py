@@ -104,17 +104,13 @@ def make_field(
         numbers, (consts, *_), direction = inputs.unpack(p, q)
         return direction.astype(y.dtype) * traced.call(consts, direction * tau, y, numbers)
 
-    structure: Structure = Dense(n)
-    differentiate = lambda f, y: _differentiated(structure.jacobian, f, y)
-    if isinstance(jacobian, Structure):
-        structure = jacobian
-    elif implicit and given is None and (mass is None or mass.ndim == 1):
-        flat = lambda y: traced.call(traced.consts, t0, y, numbers)
-        structure = structure_from(jacobian, n, lambda: _differentiated(detect_sparsity, flat, layout.y0))
+    at_start = lambda y: traced.call(traced.consts, t0, y, numbers)
+    detected = implicit and given is None
+    structure = _structure(jacobian, n, mass, at_start, layout.y0) if detected else Dense(n)
 
     def matrix(tau: Array, y: Array, p: PyTree, q: PyTree) -> PyTree:
         if given is None:
-            return differentiate(lambda y: field(tau, y, p, q), y)
+            return _differentiated(structure.jacobian, lambda y: field(tau, y, p, q), y)
         numbers, (_, consts), direction = inputs.unpack(p, q)
         return structure.from_dense(direction.astype(y.dtype) * given.call(consts, direction * tau, y, numbers))
 
@@ -127,6 +123,19 @@ def make_field(
 
     p, q = inputs.pack(direction)
     return Field(field, system, (p, mass), q, structure, traced.num_operations <= _FEW_OPERATIONS)
+
+
+def _structure(jacobian: Any, n: int, mass: Array | None, f: Callable[[Array], Array], y0: Array) -> Structure:
+    """Return how the Jacobian is stored: as the option says, or by the pattern read off f; dense with a full mass."""
+    full_mass = mass is not None and mass.ndim == 2
+    if full_mass and jacobian not in (None, "dense"):
+        got = "a pattern" if isinstance(jacobian, Structure) else repr(jacobian)
+        raise value_error(
+            "ode.solve: jacobian", f"{got} with a full mass matrix", "None", "or give mass as its diagonal"
+        )
+    if full_mass or isinstance(jacobian, Structure):
+        return jacobian if isinstance(jacobian, Structure) else Dense(n)
+    return structure_from(jacobian, n, lambda: _differentiated(detect_sparsity, f, y0))
 
 
 def _differentiated(derivative: Callable[..., Any], f: Callable[[Array], Array], y: Array) -> Any:
