@@ -141,6 +141,14 @@ def test_a_cubic_that_fails_newton_at_the_first_step():
     np.testing.assert_allclose(solution.ys, [2, (1 - 0.75 * np.exp(-2)) ** -0.5, 1], rtol=ERROR * 1e-6)
 
 
+@pytest.mark.xfail(strict=True, reason="a Jacobian taken where the prediction has left f's domain is kept, NaN and all")
+def test_a_prediction_outside_the_domain_of_f_is_a_rejected_step():
+    """The solution stays above 1, and f is not defined below 0.9999."""
+    f = lambda t, y, edge: 1 - y + 0 * jnp.sqrt(y - edge)
+    ys = ode.solve(f, 2.0, jnp.array([0.0, 1.0, 20.0]), 0.9999, method=METHOD, rtol=1e-3, atol=1e-6).ys
+    np.testing.assert_allclose(ys, 1 + np.exp([-0.0, -1, -20]), rtol=ERROR * 1e-3)
+
+
 class TestTimes:
     def test_zero_length(self):
         """The gradient is what a short interval has in the limit: the identity, f, and nothing for the rate."""

@@ -45,7 +45,7 @@ def test_values_and_derivatives(name):
     np.testing.assert_allclose(gradient, forward.sum(), rtol=1e-8)  # implicit stages are solved to 1e-10 of the state
 
 
-@pytest.mark.parametrize("name", IMPLICIT)
+@pytest.mark.parametrize("name", ["Kvaerno5", pytest.param("Kvaerno3", marks=pytest.mark.slow)])
 def test_stiff_values_and_derivatives(name):
     """Robertson's kinetics against Rodas5P."""
     start, zero = jnp.array([1.0, 0, 0]), jnp.zeros(3)
@@ -72,7 +72,7 @@ def test_the_same_method_takes_about_the_same_steps(name):
         assert abs(theirs - ours) <= 2  # the loop is ours
 
 
-@pytest.mark.parametrize("name", ["Dopri5", "Kvaerno3"])
+@pytest.mark.parametrize("name", ["Dopri5", pytest.param("Kvaerno3", marks=pytest.mark.slow)])
 def test_hessian(name):
     end = lambda x: ode.solve(decay, x[0], jnp.array([0.0, 1.0]), x[1], **options(name)).ys[-1]
     got = jax.jit(jax.hessian(end))(jnp.array([2.0, 0.5]))

@@ -86,15 +86,15 @@ def dense():
     return get
 
 
-def combinations():
-    for form in FORMS:
-        for which, name in enumerate(("diffusion", "blocks")):
-            marks = [pytest.mark.slow] if (form, which) in HEAVY else []
-            yield pytest.param(form, which, marks=marks, id=f"{form}-{name}")
+COMBINATIONS = [
+    pytest.param(form, which, marks=[pytest.mark.slow] if (form, which) in HEAVY else [], id=f"{form}-{name}")
+    for form in FORMS
+    for which, name in enumerate(("diffusion", "blocks"))
+]
 
 
 @METHOD
-@pytest.mark.parametrize(("form", "which"), combinations())
+@pytest.mark.parametrize(("form", "which"), COMBINATIONS)
 def test_every_form_gives_the_dense_solve(form, which, method, dense):
     problem = (DIFFUSION, ROBERTSONS)[which]
     gradient, y = run(problem, FORMS[form][which], method)

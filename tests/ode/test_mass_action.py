@@ -1,7 +1,6 @@
-"""Random mass-action networks: a right answer or a reported failure, never a wrong number that is called a success."""
+"""Random mass-action networks, stiff by chance: a right number or a reported failure, never a wrong one."""
 
 from functools import cache, partial
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,135 +9,120 @@ import pytest
 from scipy.integrate import solve_ivp
 
 from sciad import ode
-from tests.ode.methods import EXPLICIT, METHODS
 
-SPECIES, REACTIONS, TIMES = 8, 10, 6
+SPECIES, REACTIONS = 6, 10
+TS = np.append(0.0, np.geomspace(1e-6, 10, 15))
 RTOL, ATOL = 1e-6, 1e-9
-# How many times the tolerance the error of a success may be, relative to the total concentration. For most networks it
-# is below 1. Where a species has nearly gone and then grows on itself, A + B -> 2 A, errors grow with it: 25 was seen.
-MOST = 100
-# The share of failures that implicit methods may report: where such a species is below the absolute tolerance, an
-# error may make it negative, and then it does blow up. Explicit ones run out of steps on stiff networks.
-FAILURES = 0.005
+# Of each state, in units of atol + rtol times its largest value so far: the tolerance is kept a step.
+BOUND = 20
+# BDF leaves a species that has run out at -1e-9, within atol, where a fast reaction acts on it (seed 560).
+BOUND_BDF = 300
+# A species that feeds on itself and starts from nothing multiplies an error of atol a thousandfold and more: beyond
+# BOUND, an error may be this often what a start shifted by atol, up or down, makes of the exact solution.
+SHIFTED = 3
 
 
-class Network(NamedTuple):
-    """dy/dt = changes^T (rates * first y * second y), of one shape for all sizes: the rest has the rate 0.
-
-    `first` and `second` pick the two reactants, (reactions, species + 1); their last column stands for 1.
-    """
-
-    rates: np.ndarray
-    first: np.ndarray
-    second: np.ndarray
-    changes: np.ndarray
-    y0: np.ndarray
-    ts: np.ndarray
+def network(t, y, p):
+    """Rates k_j prod_i y_i^e_ij, which change the species by S."""
+    rates, exponents, changes = p
+    # y^e for e = 0, 1, 2: exact, also at and below 0
+    powers = jnp.where(exponents == 0, 1.0, jnp.where(exponents == 1, y, y * y))
+    return ((rates * jnp.prod(powers, axis=1))[:, None] * changes).sum(0)
 
 
-def draw(seed: int) -> Network:
-    """Return a network of 3 to 8 species and 3 to 10 reactions between one or two molecules.
-
-    Every reaction keeps the mass, of 1 to 3 for each species, so that nothing blows up. Rate constants are from 1e-4 to
-    1e6 and the time from 1e-2 to 1e3, both log-uniform; four in ten species start at 0, if others can form them. (What
-    cannot form stays at 0, but if it would feed on others, A + B -> 2 A, this is as unstable as can be: a rounding
-    error, such as comes from pivoting, grows into another answer within microseconds. SciPy's Radau fails there.)
-    """
+def draw(seed):
+    """Return start and (rates, exponents, changes): a reaction turns one or two molecules into as many."""
     rng = np.random.default_rng(seed)
-    num_species = rng.integers(3, SPECIES + 1)
-    masses = rng.integers(1, 4, num_species)
-    none = SPECIES
-    complexes = [(i, none) for i in range(num_species)]
-    complexes += [(i, j) for i in range(num_species) for j in range(i, num_species)]
-    mass = lambda pair: sum(masses[i] for i in pair if i != none)
-    possible = [(a, b) for a in complexes for b in complexes if a != b and mass(a) == mass(b)]
-    chosen = [possible[i] for i in rng.integers(0, len(possible), rng.integers(3, REACTIONS + 1))] if possible else []
-    rates, first, second = np.zeros(REACTIONS), np.zeros((REACTIONS, SPECIES + 1)), np.zeros((REACTIONS, SPECIES + 1))
-    changes = np.zeros((REACTIONS, SPECIES + 1))
-    first[:, none] = second[:, none] = 1
-    for r, (reactants, products) in enumerate(chosen):
-        rates[r] = 10 ** rng.uniform(-4, 6)
-        first[r], second[r] = np.eye(SPECIES + 1)[list(reactants)]
-        np.add.at(changes[r], list(products), 1)
-        np.subtract.at(changes[r], list(reactants), 1)
-    start = rng.uniform(0, 1, num_species)
-    given = rng.uniform(size=num_species) < 0.6
-    formed = _formed(chosen, {*np.flatnonzero(given), none})
-    y0 = np.zeros(SPECIES)
-    y0[:num_species] = [start[i] if given[i] or i not in formed else 0 for i in range(num_species)]
-    ts = np.append(0, 10 ** rng.uniform(-2, 3) * np.geomspace(1e-4, 1, TIMES - 1))
-    return Network(rates, first, second, changes[:, :SPECIES], y0, ts)
+    exponents, changes = np.zeros((2, REACTIONS, SPECIES))
+    for j in range(REACTIONS):
+        for i in rng.integers(SPECIES, size=rng.integers(1, 3)):
+            exponents[j, i] += 1
+            changes[j, i] -= 1
+            changes[j, rng.integers(SPECIES)] += 1
+    rates = 10 ** rng.uniform(-4, 6, REACTIONS)
+    start = rng.uniform(0, 1, SPECIES) * (rng.random(SPECIES) < 0.8)
+    return start, (rates, exponents, changes)
 
 
-def _formed(reactions: list, present: set) -> set:
-    """Return the species that are there or form."""
-    for _ in reactions:
-        present = present.union(*(products for reactants, products in reactions if present.issuperset(reactants)))
-    return present
+def field(t, y, p):
+    """Return `network` with NumPy, for SciPy."""
+    rates, exponents, changes = p
+    return (rates * np.prod(y**exponents, axis=1)) @ changes
 
 
-def right_hand_side(t, y, network):
-    padded = jnp.append(y, 1.0)
-    flows = network.rates * (network.first * padded).sum(1) * (network.second * padded).sum(1)
-    return (network.changes * flows[:, None]).sum(0)
-
-
-@partial(jax.jit, static_argnums=0)
-def solve(method, network):
-    solution = ode.solve(
-        right_hand_side,
-        network.y0,
-        network.ts,
-        network,
-        method=method,
-        rtol=RTOL,
-        atol=ATOL,
-        max_steps=20_000,
-        throw=False,
-    )
-    return solution.ys, solution.success
+def jacobian(t, y, p):
+    rates, exponents, changes = p
+    columns = []
+    for i in range(SPECIES):
+        lowered = exponents.copy()
+        lowered[:, i] = np.maximum(lowered[:, i] - 1, 0)
+        columns.append((rates * exponents[:, i] * np.prod(y**lowered, axis=1)) @ changes)
+    return np.stack(columns, axis=1)
 
 
 @cache
-def reference(seed: int) -> np.ndarray:
-    """Return SciPy's solution at a thousand times the tolerance."""
-    rates, first, second, changes, y0, ts = draw(seed)
-    pick_first, pick_second = first.argmax(1), second.argmax(1)
-    padded = np.ones(SPECIES + 1)
-
-    def f(t, y):
-        padded[:SPECIES] = y
-        return (rates * padded[pick_first] * padded[pick_second]) @ changes
-
-    def jacobian(t, y):
-        padded[:SPECIES] = y
-        a, b = padded[pick_first], padded[pick_second]
-        slopes = (rates * b)[:, None] * first + (rates * a)[:, None] * second
-        return changes.T @ slopes[:, :SPECIES]
-
-    solution = solve_ivp(f, (0, ts[-1]), y0, "Radau", ts, jac=jacobian, rtol=RTOL / 1000, atol=ATOL / 1000)
-    assert solution.success
-    return solution.y.T
+def reference(seed, shift=0.0):
+    """Return SciPy's LSODA at 1e-10, or Radau if that fails (they agree to 1e-3 of the tolerance), or None."""
+    start, p = draw(seed)
+    for method in ("LSODA", "Radau"):
+        options = {"t_eval": TS, "rtol": 1e-10, "atol": 1e-14, "jac": jacobian, "args": (p,)}
+        with np.errstate(all="ignore"):
+            solution = solve_ivp(field, (TS[0], TS[-1]), start + shift, method, **options)
+        if solution.success and np.all(np.isfinite(solution.y)):
+            return solution.y.T
+    return None
 
 
-def check(name: str, seeds: range) -> None:
-    failures = 0
+def allowed(seed):
+    """Return the error beyond which a solution is wrong; without limit where a shifted start has no solution."""
+    shifted = [reference(seed, shift) for shift in (-ATOL, ATOL)]
+    return SHIFTED * max(np.inf if other is None else error_of(other, reference(seed)) for other in shifted)
+
+
+@partial(jax.jit, static_argnums=0)
+def run(method, start, p):
+    options = {"method": method, "rtol": RTOL, "atol": ATOL, "throw": False, "max_steps": 20_000}
+    solution = ode.solve(network, start, TS, p, **options)
+    return solution.ys, solution.success, solution.stats["num_steps"]
+
+
+def error_of(ys, expected):
+    scale = ATOL + RTOL * np.maximum.accumulate(np.abs(expected), axis=0)
+    return float(np.max(np.abs(ys - expected) / scale))
+
+
+def outcomes(method, seeds):
+    """Return how many networks were solved, and failed with a report; wrong ones with their error."""
+    solved, failed, wrong = 0, 0, []
+    bound = BOUND_BDF if isinstance(method, ode.BDF) else BOUND
     for seed in seeds:
-        network = draw(seed)
-        ys, success = solve(METHODS[name], network)
-        failures += not success
-        if success:
-            error = np.abs(ys - reference(seed)).max() / (RTOL * network.y0.sum() + ATOL)
-            assert error <= MOST, seed  # and is a number
-    assert name in EXPLICIT or failures <= FAILURES * len(seeds)
+        start, p = draw(seed)
+        ys, success, _ = run(method, start, p)
+        if not success:
+            failed += 1
+            continue
+        expected = reference(seed)
+        if expected is not None:
+            error = error_of(ys, expected)
+            if error < bound or error < allowed(seed):
+                solved += 1
+            else:
+                wrong.append((seed, error))
+    return solved, failed, wrong
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_sixty_networks(name):
-    check(name, range(60))
+def test_forty_networks():
+    solved, failed, wrong = outcomes(ode.Auto(), range(40))
+    assert not wrong
+    assert failed == 0
+    assert solved == 40
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", METHODS)
-def test_a_thousand_networks(name):
-    check(name, range(1000))
+@pytest.mark.parametrize("method", [ode.Auto(), ode.Rodas5P(), ode.BDF()], ids=lambda method: type(method).__name__)
+def test_a_thousand_networks(method):
+    """Solved: Auto all, Rodas5P and BDF all but one or two, whose failures are reported."""
+    solved, failed, wrong = outcomes(method, range(1000))
+    assert not wrong
+    assert failed <= 5
+    assert solved >= 995
