@@ -19,7 +19,7 @@ from sciad.ode._rodas5p import Rodas5P
 from sciad.ode._structure import Dense, Structure
 from sciad.ode._tsit5 import Tsit5
 
-_EDGE = 2.0  # well inside the stability region, which ends at -3.5 on the real axis: near it the step wavers
+_EDGE = 1.5  # well inside the stability region, which ends at -3.5 on the real axis: near it the step wavers
 _WELL_INSIDE = 0.7  # so far that the change back is not for a few steps
 _STEPS = 12  # so many steps for a change; five that say otherwise undo one
 _MOST_DENSE = 4000

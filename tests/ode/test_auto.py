@@ -7,19 +7,21 @@ import pytest
 
 from sciad import ode
 from tests.ode.problems import CASES
+from tests.ode.stiff_problems import REFERENCES, K, rober, van_der_pol
 from tests.ode.test_compiled import check
-from tests.ode.test_rodas5p import REFERENCES, K, rober, van_der_pol
 from tests.tolerances import ACCUMULATED
 
 # van der Pol's oscillator with mu = 1000 in scaled form, from its limit cycle (period 1.6): two jumps, two slow arcs
 EPSILON, CYCLE = 1e-6, np.array([2.0, 0.0])
-TOO_LONG = "on such problems the error estimate at the end of a step does not see the interpolant's, which is larger"
 # where the derivatives of two methods are compared: a thousand times it allows for what the jumps magnify
 SMALL = {"rtol": 1e-9, "atol": 1e-11, "max_steps": 8192}
 
 
-@pytest.mark.parametrize("rtol", [1e-4, 1e-6, 1e-8])
-@pytest.mark.parametrize("name", CASES)
+# the neuron model is stiff between its spikes where the tolerance lets steps become long
+NOT_STIFF = [(name, rtol) for name in CASES for rtol in (1e-4, 1e-6, 1e-8) if (name, rtol) != ("fitzhugh_nagumo", 1e-4)]
+
+
+@pytest.mark.parametrize(("name", "rtol"), NOT_STIFF)
 def test_where_nothing_is_stiff_it_is_tsit5(name, rtol):
     case = CASES[name]
     options = {"rtol": rtol, "atol": rtol * 1e-2}
@@ -58,7 +60,6 @@ def test_it_changes_over_both_ways_within_one_solve():
     assert np.sum(changes == -1) >= 2
 
 
-@pytest.mark.xfail(strict=True, reason="near the edge of stability, steps at tight tolerances waver below 2")
 def test_stiffness_is_seen_at_tight_tolerances_too():
     """The explicit method takes 2600 steps there, the implicit one 76."""
     options = {"rtol": 1e-8, "atol": 1e-11}
@@ -96,7 +97,7 @@ def test_hessian_through_changes_equals_that_of_rodas5p():
         return jax.jit(jax.hessian(end))(jnp.zeros(2))
 
     # in a jump, second derivatives grow a millionfold and shrink again, and so does their error in between
-    np.testing.assert_allclose(hessian(None), hessian(ode.Rodas5P()), rtol=1e-7, atol=1e-6)
+    np.testing.assert_allclose(hessian(None), hessian(ode.Rodas5P()), rtol=1e-6, atol=1e-5)
 
 
 def relaxing(t, y, rate):
@@ -126,19 +127,11 @@ class TestLanes:
         exact = relaxed(np.asarray(self.ts), np.asarray(self.rates)[:, None])
         np.testing.assert_allclose(batch[0][:, -1], exact[:, -1], atol=2e-5)  # twenty times the default tolerance
 
-    @pytest.mark.xfail(strict=True, reason=TOO_LONG)
     def test_accuracy_inside_a_step_of_a_stiff_lane(self):
         np.testing.assert_allclose(self.run(1e6)[0][1], relaxed(1.0, 1e6), atol=2e-5)
 
 
-@pytest.mark.parametrize(
-    "method",
-    [
-        pytest.param(ode.Rodas5P(), marks=pytest.mark.xfail(strict=True, reason=TOO_LONG)),
-        pytest.param(ode.Auto(), marks=pytest.mark.xfail(strict=True, reason=TOO_LONG)),
-        ode.BDF(),
-    ],
-)
+@pytest.mark.parametrize("method", [ode.Rodas5P(), ode.Auto(), ode.BDF()])
 @pytest.mark.parametrize("rate", [1e6, 1e8])
 def test_save_times_inside_long_steps(method, rate):
     """y' = -rate (y - cos t): what is saved is as accurate as the states at the ends of the steps."""

@@ -7,7 +7,7 @@ import pytest
 
 from sciad import ode
 from tests.ode.problems import decay, harmonic
-from tests.ode.test_rodas5p import K, rober
+from tests.ode.stiff_problems import K, rober
 from tests.tolerances import ACCUMULATED
 
 diffrax = pytest.importorskip("diffrax")

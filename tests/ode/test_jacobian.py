@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse
 
 from sciad import Status, ode
-from tests.ode.test_rodas5p import K, rober
+from tests.ode.stiff_problems import K, rober
 
 N, BLOCKS = 64, 40
 METHOD = pytest.mark.parametrize("method", [ode.Rodas5P(), ode.BDF()], ids=["Rodas5P", "BDF"])

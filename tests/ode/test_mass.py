@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sciad import SolveError, Status, ode
-from tests.ode.test_rodas5p import K, rober
+from tests.ode.stiff_problems import K, rober
 from tests.tolerances import ACCUMULATED
 
 STIFF = [ode.Rodas5P(), ode.BDF()]
