@@ -31,6 +31,8 @@ def main() -> None:
     warnings.filterwarnings("ignore", category=RuntimeWarning, module="scipy")  # loose rungs of a ladder may overflow
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_enable_compilation_cache", False)  # a first call compiles
+    # Every call is waited for: handing what XLA deems long to another thread costs 10 to 30 microseconds for nothing.
+    jax.config.update("jax_cpu_enable_async_dispatch", False)  # for every JAX tool alike
     busy, cpus = os.getloadavg()[0], os.cpu_count() or 1
     if busy > 0.3 * cpus:
         print(f"This machine is busy (load {busy:.1f} on {cpus} cores): do not quote these times.\n")
