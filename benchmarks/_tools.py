@@ -4,6 +4,7 @@ A tool takes its tolerance when called, so that one compiled function walks a wh
 """
 
 import inspect
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -46,6 +47,8 @@ class Tool:
     fine: bool = True
     informs: bool = False
 
+
+MOST_CALLS = 100_000  # of f, by SciPy
 
 # --- sciad -----------------------------------------------------------------------------------------------------------
 
@@ -135,16 +138,28 @@ def set_scipy(method: str, problem: Problem) -> Solver:
     elif method in ("LSODA", "BDF", "Radau") and problem.jac:
         options = {"jac": problem.jac}
 
-    def solve(rtol: float) -> Any:
-        atol = rtol * problem.atol_factor
-        return solve_ivp(problem.field, (0.0, problem.t_end), problem.y0, method, rtol=rtol, atol=atol, **options)
+    def solve_within(rtol: float) -> Any:
+        """Solve, but end if f is called without an end: near rounding, LSODA in solve_ivp goes on for ever."""
+        atol, calls = rtol * problem.atol_factor, itertools.count()
+
+        def field(t: float, y: Any) -> Any:
+            if next(calls) > MOST_CALLS:
+                raise TimeoutError
+            return problem.field(t, y)
+
+        try:
+            return solve_ivp(field, (0.0, problem.t_end), problem.y0, method, rtol=rtol, atol=atol, **options)
+        except TimeoutError:
+            return None
 
     def look(rtol: float) -> tuple[np.ndarray, Mapping[str, float]]:
-        solution = solve(rtol)
+        solution = solve_within(rtol)
+        if solution is None:
+            return np.full_like(problem.y0, np.nan), {"steps": 0}
         y = solution.y[:, -1] if solution.success else np.full_like(problem.y0, np.nan)
         return y, {"steps": len(solution.t) - 1}
 
-    return Solver(lambda rtol: partial(solve, rtol), look)
+    return Solver(lambda rtol: partial(solve_within, rtol), look)
 
 
 def set_odeint(problem: Problem) -> Solver:

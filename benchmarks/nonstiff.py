@@ -14,6 +14,8 @@ those accepted.
 from collections.abc import Sequence
 from functools import partial
 
+import jax
+
 from benchmarks import _speed_table
 from benchmarks._equal_error import study
 from benchmarks._harness import Record, Settings
@@ -43,5 +45,6 @@ def run(settings: Settings) -> list[Record]:
     records = []
     for problem in NONSTIFF:
         print(f"  {problem.name}", flush=True)
+        jax.clear_caches()  # the programs of one problem take gigabytes
         records += study("nonstiff", problem, tools, ("diffrax", "Tsit5"), settings)
     return records

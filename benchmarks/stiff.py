@@ -17,6 +17,8 @@ jit" is the same `ode.solve` called from Python. Steps are those tried, of SciPy
 from collections.abc import Sequence
 from functools import partial
 
+import jax
+
 from benchmarks import _speed_table
 from benchmarks._equal_error import study
 from benchmarks._harness import Record, Settings
@@ -54,5 +56,6 @@ def run(settings: Settings) -> list[Record]:
     records = []
     for problem in STIFF:
         print(f"  {problem.name}", flush=True)
+        jax.clear_caches()  # the programs of one problem take gigabytes
         records += study("stiff", problem, tools, ("cvode", "BDF, dense"), settings)
     return records
