@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -132,21 +133,32 @@ def print_case(case: ModuleType, records: Sequence[Record]) -> None:
 
 
 def write_report(cases: Mapping[str, ModuleType]) -> None:
-    """Write `docs/benchmarks.md` and its figures from the newest results of each case, full runs before quick ones."""
+    """Write `docs/benchmarks.md` and its figures from the newest results of each case, full runs before quick ones.
+
+    A case without results here keeps what the page says of it.
+    """
     (DOCS / "benchmarks").mkdir(parents=True, exist_ok=True)
-    parts = [HEAD]
+    page = DOCS / "benchmarks.md"
+    parts, kept = [HEAD], sections(page.read_text() if page.exists() else "")
     for name, case in cases.items():
         path = newest_results(name)
         if path is None:
             print(f"{name}: no results; run `python -m benchmarks {name}`")
+            parts += [kept[name]] if name in kept else []
             continue
         records = read_records(path)
         if any(r.unit == "s" for r in records):
             draw(case, records, DOCS / "benchmarks" / f"{name}.svg")
         parts.append(section(name, case, records, quick="quick" in path.stem))
         print(f"{name}: from {path}")
-    (DOCS / "benchmarks.md").write_text("\n".join(parts))
-    print(f"written to {DOCS / 'benchmarks.md'}")
+    page.write_text("\n".join(parts))
+    print(f"written to {page}")
+
+
+def sections(page: str) -> dict[str, str]:
+    """Return the sections of an earlier page by case."""
+    parts = re.split(r"^(?=## `)", page, flags=re.MULTILINE)[1:]
+    return {part.split("`")[1]: part.rstrip() + "\n" for part in parts}
 
 
 HEAD = """# Benchmarks
