@@ -109,6 +109,18 @@ def wanted_errors(solvers: Sequence[tuple[Tool, Solver]], reference: tuple[str, 
     ]
 
 
+def studies(
+    case: str, problems: Sequence[Problem], tools: Sequence[Tool], reference: tuple[str, str], settings: Settings
+) -> list[Record]:
+    """Study one problem after the other."""
+    records = []
+    for problem in problems:
+        print(f"  {problem.name}", flush=True)
+        jax.clear_caches()  # no problem pays for the programs of those before it
+        records += study(case, problem, tools, reference, settings)
+    return records
+
+
 def study(
     case: str, problem: Problem, tools: Sequence[Tool], reference: tuple[str, str], settings: Settings
 ) -> list[Record]:

@@ -14,10 +14,8 @@ those accepted.
 from collections.abc import Sequence
 from functools import partial
 
-import jax
-
 from benchmarks import _speed_table
-from benchmarks._equal_error import study
+from benchmarks._equal_error import studies
 from benchmarks._harness import Record, Settings
 from benchmarks._speed_table import Rival
 from benchmarks._tools import called_from_python, diffrax_tools, sciad_tools, scipy_tools
@@ -42,9 +40,4 @@ def run(settings: Settings) -> list[Record]:
         *scipy_tools(["RK45", "DOP853", "odeint"]),
         *diffrax_tools(["Tsit5", "Dopri8"]),
     ]
-    records = []
-    for problem in NONSTIFF:
-        print(f"  {problem.name}", flush=True)
-        jax.clear_caches()  # the programs of one problem take gigabytes
-        records += study("nonstiff", problem, tools, ("diffrax", "Tsit5"), settings)
-    return records
+    return studies("nonstiff", NONSTIFF, tools, ("diffrax", "Tsit5"), settings)

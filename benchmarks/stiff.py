@@ -17,10 +17,8 @@ jit" is the same `ode.solve` called from Python. Steps are those tried, of SciPy
 from collections.abc import Sequence
 from functools import partial
 
-import jax
-
 from benchmarks import _speed_table
-from benchmarks._equal_error import study
+from benchmarks._equal_error import studies
 from benchmarks._harness import Record, Settings
 from benchmarks._speed_table import Rival
 from benchmarks._tools import called_from_python, cvode_tools, diffrax_tools, sciad_tools, scipy_tools
@@ -53,9 +51,4 @@ def run(settings: Settings) -> list[Record]:
         *scipy_tools(["LSODA", "odeint", "BDF", "Radau"]),
         *diffrax_tools(["Kvaerno3", "Kvaerno5", "Kvaerno4"]),
     ]
-    records = []
-    for problem in STIFF:
-        print(f"  {problem.name}", flush=True)
-        jax.clear_caches()  # the programs of one problem take gigabytes
-        records += study("stiff", problem, tools, ("cvode", "BDF, dense"), settings)
-    return records
+    return studies("stiff", STIFF, tools, ("cvode", "BDF, dense"), settings)

@@ -48,12 +48,11 @@ def lay_out(y0: PyTree, *, real: bool) -> Layout:
 
 
 class Field(NamedTuple):
-    """M y' = f(tau, y, p, q) on flat states, where p holds the floating-point inputs and q the rest.
+    """M y' = f(tau, y) on flat states as `system(p, q)`, where p holds the floating-point inputs and q the rest.
 
-    tau is the time in the direction of integration: tau = direction * t. `system(p, q)` is what a step needs.
+    tau is the time in the direction of integration: tau = direction * t.
     """
 
-    f: Callable[[Array, Array, PyTree, PyTree], Array]
     system: Callable[..., System]
     p: PyTree
     q: PyTree
@@ -122,7 +121,7 @@ def make_field(
         return System(at, lambda t, y: matrix(limited(t), y, p, q), structure, p[1], rate)
 
     p, q = inputs.pack(direction)
-    return Field(field, system, (p, mass), q, structure, traced.num_operations <= _FEW_OPERATIONS)
+    return Field(system, (p, mass), q, structure, traced.num_operations <= _FEW_OPERATIONS)
 
 
 def _structure(jacobian: Any, n: int, mass: Array | None, f: Callable[[Array], Array], y0: Array) -> Structure:
