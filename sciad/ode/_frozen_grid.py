@@ -28,38 +28,12 @@ from jax import lax
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, PyTree
 
-from sciad.core import LinearSystem, Progress, lane_after_lane, linear_solve
-from sciad.ode._control import Tolerance
-from sciad.ode._loop import Grid, Trajectory, fraction, integrate, replay
-from sciad.ode._method import Method, System
+from sciad.core import LinearSystem, linear_solve
+from sciad.ode._loop import Grid, Trajectory, fraction, replay
+from sciad.ode._problem import Inputs, Problem, run
 from sciad.ode._time import instantiate
 
 _BLOCK = 32  # steps whose residuals are computed together; blocks beyond the last step are skipped
-
-
-class Problem(NamedTuple):
-    """The static half of a solve; `system(p, q, t_limit)` binds the inputs and closes over no traced value.
-
-    `loop_method` is the method as the adaptive loop runs it, `method` as derivatives compile it.
-    """
-
-    system: Callable[[PyTree, PyTree, Array], System]
-    method: Method
-    loop_method: Method
-    max_steps: int
-    dense: bool = False
-    progress: Progress | None = None
-
-
-class Inputs(NamedTuple):
-    """The traced half: what is differentiated (y0, p) and what is constant here (q, times, tolerance)."""
-
-    y0: Array
-    p: PyTree
-    q: PyTree
-    t0: Array
-    t_save: Array
-    tolerance: Tolerance
 
 
 def solve_on_grid(problem: Problem, inputs: Inputs) -> Trajectory:
@@ -67,7 +41,7 @@ def solve_on_grid(problem: Problem, inputs: Inputs) -> Trajectory:
 
     @jax.custom_jvp
     def solve(inputs: Inputs) -> Trajectory:
-        return _run(problem, False, inputs)[0]
+        return run(problem, False, inputs)[0]
 
     @partial(solve.defjvp, symbolic_zeros=True)
     def _(primals: Any, tangents: Any) -> Any:
@@ -85,7 +59,7 @@ def record_grid(problem: Problem, inputs: Inputs) -> tuple[Trajectory, Grid]:
 
     @jax.custom_jvp
     def solve(inputs: Inputs) -> tuple[Trajectory, Grid]:
-        trajectory, grid = _run(problem, True, inputs)
+        trajectory, grid = run(problem, True, inputs)
         assert grid is not None
         return trajectory, grid
 
@@ -122,16 +96,6 @@ class _Context(NamedTuple):
 
 def _context(inputs: Inputs, grid: Grid) -> _Context:
     return _Context(grid, inputs.t_save, inputs.p, inputs.q)
-
-
-def _run(problem: Problem, record: bool, inputs: Inputs) -> tuple[Trajectory, Grid | None]:
-    def loop(inputs: Inputs) -> tuple[Trajectory, Grid | None]:
-        y0, p, q, t0, t_save, tolerance = inputs
-        system = problem.system(p, q, t_save[-1])
-        static = (problem.max_steps, record, problem.dense, problem.progress)
-        return integrate(problem.loop_method, system, *static, t0, t_save, y0, tolerance)
-
-    return lane_after_lane(loop)(inputs)
 
 
 # ---------------------------------------------------------------------------------------- the lean system: saved states

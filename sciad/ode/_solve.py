@@ -26,14 +26,16 @@ from sciad.core import (
     type_error,
     value_error,
 )
+from sciad.ode._adjoint import Adjoint, Discrete
 from sciad.ode._auto import Auto
 from sciad.ode._checks import check_call, is_scalar, static_jacobian
 from sciad.ode._control import Tolerance, error_norm
 from sciad.ode._diagnosis import diagnose, state_names
 from sciad.ode._field import Field, Layout, lay_out, make_field
-from sciad.ode._frozen_grid import Inputs, Problem, record_grid, solve_on_grid
+from sciad.ode._frozen_grid import record_grid
 from sciad.ode._mass import consistent_state
 from sciad.ode._method import Method
+from sciad.ode._problem import Inputs, Problem
 from sciad.ode._rodas5p import Rodas5P
 from sciad.ode._solution import DenseOutput, ODESolution
 from sciad.ode._time import carry_along, carry_reached
@@ -50,6 +52,7 @@ def solve(
     method: Method | None = None,
     rtol: Float[ArrayLike, ""] | None = None,
     atol: PyTree | None = None,
+    adjoint: Adjoint | None = None,
     mass: Float[ArrayLike, "..."] | None = None,
     jacobian: Any = None,
     dense: bool = False,
@@ -79,6 +82,8 @@ def solve(
     rtol, atol : float, optional
         Tolerances on the local error; by default 1e-6 and 1e-9 in float64, 1e-4 and 1e-6 in float32. `atol` may be
         given per state, in the structure of y0.
+    adjoint : Adjoint, optional
+        How the solve is differentiated; by default `Discrete()`, which works in every mode. Only that with `dense`.
     mass : (n, n) or (n,) array, optional
         Mass matrix M of the flattened state, or its diagonal; by default the identity. It may be singular: equations
         without a derivative are algebraic then, and must determine the algebraic states (index 1). The initial state
@@ -131,6 +136,7 @@ def solve(
     """
     ts = jnp.asarray(ts) if isinstance(ts, list | tuple) else ts  # such as [0.0, T] with a traced T
     check_call(f, y0, ts, t0, method, rtol, atol, mass, max_steps)
+    adjoint = _checked_adjoint(adjoint, dense)
     f_arrays, f_rest = split_numbers(f, scalars=False)
     args_numbers, args_rest = split_numbers(args)
     if type(method).__module__.startswith("diffrax."):
@@ -140,7 +146,7 @@ def solve(
     if method is None:
         method = Auto() if mass is None else Rodas5P()
     jacobian_arrays, jacobian_rest = split_numbers(static_jacobian(jacobian, y0), scalars=False)
-    static = (f_rest, jacobian_rest, args_rest, method, dense, int(max_steps), progress)
+    static = (f_rest, jacobian_rest, args_rest, method, adjoint, dense, int(max_steps), progress)
     try:
         hash(static)
     except TypeError as error:
@@ -163,7 +169,7 @@ def _solve(
     static: Any, arrays: Any, args_numbers: Any, y0: Any, ts: Any, t0: Any, rtol: Any, atol: Any, mass: Any
 ) -> tuple[ODESolution, Array, Array]:
     """Return the solution, the flat state that was reached, and the first wrong row of a given Jacobian (or -1)."""
-    f_rest, jacobian_rest, args_rest, method, dense, max_steps, progress = static
+    f_rest, jacobian_rest, args_rest, method, adjoint, dense, max_steps, progress = static
     f, jacobian, args = merge(arrays[0], f_rest), merge(arrays[1], jacobian_rest), merge(args_numbers, args_rest)
     layout = lay_out(y0, real=method.implicit)
     tolerance = _tolerance(layout, y0, rtol, atol)
@@ -191,7 +197,7 @@ def _solve(
         trajectory, grid = record_grid(problem, inputs)
         dense_output = DenseOutput(field.system, method, layout.unflatten, y_start, grid, field.p, field.q, direction)
     else:
-        trajectory, dense_output = solve_on_grid(problem, inputs), None
+        trajectory, dense_output = adjoint.trajectory(problem, inputs), None
 
     saved = trajectory.saved[jnp.argsort(order)]
     reached = direction * times <= trajectory.stats["t"]
@@ -206,6 +212,15 @@ def _solve(
     status = jnp.select([~valid, ~consistent], [Status.INVALID_INPUT, Status.INCONSISTENT], trajectory.status)
     ys = jax.vmap(layout.unflatten)(saved)
     return ODESolution(status.astype(jnp.int32), stats, ts, ys, dense_output), trajectory.reached, wrong_row
+
+
+def _checked_adjoint(adjoint: Any, dense: bool) -> Adjoint:
+    adjoint = Discrete() if adjoint is None else adjoint
+    if not isinstance(adjoint, Adjoint):
+        raise type_error("ode.solve: adjoint", adjoint, "a way to differentiate, such as ode.Discrete()")
+    if dense and not isinstance(adjoint, Discrete):
+        raise value_error("ode.solve: adjoint", f"{type(adjoint).__name__} with dense=True", "Discrete()")
+    return adjoint
 
 
 def _wrong_row(field: Field, y: Array, tau: Array, jacobian: Any) -> Array:
