@@ -17,6 +17,7 @@ class Status(enum.IntEnum):
     UNBOUNDED = 5
     INVALID_INPUT = 6
     INCONSISTENT = 7
+    MAX_EVENTS = 8
 
     @property
     def text(self) -> str:
@@ -32,5 +33,6 @@ _TEXTS = {
     Status.STALLED: "stopped making progress before the convergence test was met",
     Status.UNBOUNDED: "found the objective decreasing without bound",
     Status.INVALID_INPUT: "was given values it cannot use",
+    Status.MAX_EVENTS: "met more events than allowed",
     Status.INCONSISTENT: "found no initial state that meets the algebraic equations",
 }

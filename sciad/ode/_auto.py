@@ -56,6 +56,9 @@ class Auto(Method):
         zero = jnp.zeros((), jnp.int32)
         return _Carry(system(t, y), jnp.zeros((), bool), zero, zero + 2, zero)
 
+    def restart(self, system: System, t: Array, y: Array, h: Array, carry: _Carry) -> _Carry:
+        return carry._replace(first=system(t, y), num_f=carry.num_f + 1)
+
     def step(self, system: System, t: Array, y: Array, h: Array, carry: _Carry, norm: Norm) -> Step:
         step, speaks_for_change = lax.cond(
             carry.stiff,

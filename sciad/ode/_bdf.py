@@ -93,6 +93,14 @@ class BDF(Method):
             num_factorisations=zero + 1,
         )
 
+    def restart(self, system: System, t: Array, y: Array, h: Array, carry: _Carry) -> _Carry:
+        new = self.init(system, t, y, h)
+        return new._replace(
+            num_f=new.num_f + carry.num_f,
+            num_jacobians=new.num_jacobians + carry.num_jacobians,
+            num_factorisations=new.num_factorisations + carry.num_factorisations,
+        )
+
     def step(self, system: System, t: Array, y: Array, h: Array, carry: _Carry, norm: Norm) -> Step:
         k, c = carry.order, h.astype(y.dtype) / _at(_ALPHA, carry.order, y)
         ratio = h / carry.spacing

@@ -9,6 +9,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree
 
 from sciad.core import Hoisted, flatten_state, hoist, merge, split_numbers, type_error, value_error
+from sciad.ode._events import Event, Happenings
 from sciad.ode._mass import slope
 from sciad.ode._method import System
 from sciad.ode._sparsity import detect_sparsity
@@ -74,10 +75,14 @@ def make_field(
     mass: Array | None = None,
     jacobian: Any = None,
     implicit: bool = False,
+    events: tuple[Event, ...] = (),
+    max_events: int = 0,
+    jumps: tuple[Array, Array | None] | None = None,
 ) -> Field:
-    """Trace the user's f(t, y, args), and his Jacobian, and turn all they depend on into explicit inputs.
+    """Trace the user's f(t, y, args), his Jacobian and events, and turn all they depend on into explicit inputs.
 
-    `jacobian` is what `solve` documents; it is looked at only if the method is `implicit`.
+    `jacobian` is what `solve` documents; it is looked at only if the method is `implicit`. `jumps` are the increasing
+    times, in the time of integration, and the flat amounts.
     """
     numbers, rest = split_numbers(args)
     numbers = [jnp.asarray(number) for number in numbers]
@@ -97,7 +102,9 @@ def make_field(
 
     traced = hoist(flat_f, t0, layout.y0, numbers)
     given = hoist(flat_jacobian, t0, layout.y0, numbers) if implicit and callable(jacobian) else None
-    inputs = _Inputs.of(numbers, [traced] if given is None else [traced, given])
+    watched = _trace_events(events, layout, t0, numbers, rest)
+    functions = [traced, *([] if given is None else [given]), *watched]
+    inputs = _Inputs.of(numbers, functions)
 
     def field(tau: Array, y: Array, p: PyTree, q: PyTree) -> Array:
         numbers, (consts, *_), direction = inputs.unpack(p, q)
@@ -110,18 +117,66 @@ def make_field(
     def matrix(tau: Array, y: Array, p: PyTree, q: PyTree) -> PyTree:
         if given is None:
             return _differentiated(structure.jacobian, lambda y: field(tau, y, p, q), y)
-        numbers, (_, consts), direction = inputs.unpack(p, q)
+        numbers, (_, consts, *_), direction = inputs.unpack(p, q)
         return structure.from_dense(direction.astype(y.dtype) * given.call(consts, direction * tau, y, numbers))
 
     def system(p: PyTree, q: PyTree, t_limit: Array | None = None) -> System:
         """Bind the inputs; rounding must not carry a stage beyond `t_limit`."""
         limited = lambda t: t if t_limit is None else jnp.minimum(t, t_limit)
         at = lambda t, y: field(limited(t), y, p, q)
-        rate = at if p[1] is None else slope(at, p[1], structure)
-        return System(at, lambda t, y: matrix(limited(t), y, p, q), structure, p[1], rate)
+        _, mass, jumps = p
+        rate = at if mass is None else slope(at, mass, structure)
+        happenings = happenings_of(jumps, p, q) if events or jumps is not None else None
+        return System(at, lambda t, y: matrix(limited(t), y, p, q), structure, mass, rate, happenings)
+
+    def happenings_of(jumps: Any, p: PyTree, q: PyTree) -> Happenings:
+        numbers, consts, direction = inputs.unpack(p, q)
+        of_conditions, of_reset = consts[-2:] if watched else ((), ())
+        times, amounts = (jnp.zeros(0, t0.dtype), None) if jumps is None else jumps
+        return Happenings(
+            lambda tau, y: watched[0].call(of_conditions, direction * tau, y, numbers),
+            lambda tau, y, fired: watched[1].call(of_reset, direction * tau, y, numbers, fired),
+            directions=tuple(event.direction for event in events),
+            terminal=tuple(event.stops for event in events),
+            resets=tuple(event.reset is not None for event in events),
+            max_events=max_events if events else 0,
+            jump_times=times,
+            jump_amounts=amounts,
+        )
 
     p, q = inputs.pack(direction)
-    return Field(system, (p, mass), q, structure, traced.num_operations <= _FEW_OPERATIONS)
+    return Field(system, (p, mass, jumps), q, structure, traced.num_operations <= _FEW_OPERATIONS)
+
+
+def _trace_events(
+    events: tuple[Event, ...], layout: Layout, t0: Array, numbers: list[Array], rest: Any
+) -> list[Hoisted]:
+    """Return, without hidden inputs, all conditions as one function and all resets as one; nothing without events."""
+    if not events:
+        return []
+
+    def conditions(t: Array, y: Array, numbers: list[Array]) -> Array:
+        y_tree, args = layout.unflatten(y), merge(numbers, rest)
+        values = [event.condition(t, y_tree, args) for event in events]
+        for i, value in enumerate(values):
+            if jnp.shape(value) != () or not jnp.issubdtype(jnp.result_type(value), jnp.floating):
+                got = f"{jnp.result_type(value)} of shape {jnp.shape(value)}"
+                mend = "return what is zero at the event, such as y[0] - threshold"
+                raise value_error(f"ode.solve: condition of events[{i}]", got, "one real number", mend)
+        return jnp.stack([jnp.asarray(value, t.dtype) for value in values])
+
+    def reset(t: Array, y: Array, numbers: list[Array], fired: Array) -> Array:
+        for i, event in enumerate(events):
+            if event.reset is None:
+                continue
+            y_tree = layout.unflatten(y)
+            new = event.reset(t, y_tree, merge(numbers, rest))
+            _check_like_state(f"ode.solve: reset of events[{i}]", new, y_tree)
+            y = jnp.where(fired[i], layout.flatten(new), y)
+        return y
+
+    fired = jnp.zeros(len(events), bool)
+    return [hoist(conditions, t0, layout.y0, numbers), hoist(reset, t0, layout.y0, numbers, fired)]
 
 
 def _structure(jacobian: Any, n: int, mass: Array | None, f: Callable[[Array], Array], y0: Array) -> Structure:
@@ -182,16 +237,16 @@ class _Inputs(NamedTuple):
 
 
 def _check_derivative(dy: PyTree, y: PyTree) -> None:
+    _check_like_state("ode: the value of f(t, y, args)", dy, y)
+
+
+def _check_like_state(subject: str, dy: PyTree, y: PyTree) -> None:
     got, expected = jax.tree.structure(dy), jax.tree.structure(y)
     if got != expected:
         mend = "join the components with jnp.stack([...])" if isinstance(y, jax.Array) else "return what y looks like"
-        raise value_error("ode: the value of f(t, y, args)", got, f"the structure of y0, {expected}", mend)
+        raise value_error(subject, got, f"the structure of y0, {expected}", mend)
     for leaf, state in zip(jax.tree.leaves(dy), jax.tree.leaves(y), strict=True):
         if jnp.shape(leaf) != jnp.shape(state):
-            raise value_error(
-                "ode: the value of f(t, y, args)", f"shape {jnp.shape(leaf)}", f"the shape of y0, {jnp.shape(state)}"
-            )
+            raise value_error(subject, f"shape {jnp.shape(leaf)}", f"the shape of y0, {jnp.shape(state)}")
         if jnp.iscomplexobj(leaf) and not jnp.iscomplexobj(state):
-            raise value_error(
-                "ode: the value of f(t, y, args)", "complex numbers", "real ones, as in y0", "make y0 complex"
-            )
+            raise value_error(subject, "complex numbers", "real ones, as in y0", "make y0 complex")

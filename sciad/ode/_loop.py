@@ -4,6 +4,7 @@ It knows no method and is never differentiated. It is written to compile to one 
 custom call, no branch. Time runs forward here; `_solve` turns a backward problem round.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -13,7 +14,19 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from sciad.core import Progress, Status
 from sciad.ode._control import StepFactor, Tolerance, error_norm, first_step
+from sciad.ode._crossing import Crossing, Happening, cross, delay, read_crossing, same_time
 from sciad.ode._method import Method, Norm, Step, System
+from sciad.ode._watch import (
+    EventRows,
+    Sighting,
+    Watch,
+    await_jump,
+    fire,
+    look,
+    next_stop,
+    shortest_margin,
+    start_watch,
+)
 
 _PROGRESS_EVERY = 256
 
@@ -30,6 +43,7 @@ class Grid(NamedTuple):
     xs: Float[Array, "capacity+1 m"]
     records: PyTree
     num_steps: Int[Array, ""]
+    happenings: Happening | None = None  # which rows are not steps but cross an event or a jump
 
 
 class Trajectory(NamedTuple):
@@ -39,6 +53,7 @@ class Trajectory(NamedTuple):
     reached: Float[Array, "n"]
     status: Int[Array, ""]
     stats: dict[str, Array]
+    events: EventRows | None = None
 
 
 class _State(NamedTuple):
@@ -54,6 +69,7 @@ class _State(NamedTuple):
     num_saved: Array
     num_dense_f: Array | None  # calls of f for dense output; None for methods that need none
     grid: Grid | None
+    watch: Watch | None  # None without events and jumps
 
 
 def integrate(
@@ -74,26 +90,34 @@ def integrate(
     number of steps. With `dense` interpolation is kept accurate in all steps, not only in those that are read.
     """
     t_end = t_save[-1]
+    span = t_end - t0
+    happenings = system.happenings
 
-    def body(s: _State) -> _State:
-        left = t_end - s.t
+    def step(s: _State) -> _State:
+        stop = t_end if s.watch is None else _next_stop(system, s.watch, t_end, span)
+        left = stop - s.t
         last = s.h >= left * (1 - 1e-3)  # a remainder of a thousandth of a step is not worth a step
-        t = jnp.where(last, t_end, s.t + s.h)
+        t = jnp.where(last, stop, s.t + s.h)
         h = t - s.t  # not s.h: the step that time really makes, which rounding changes far from t = 0
         size = jnp.abs(s.y)
         step = method.step(system, s.t, s.y, h, s.carry, lambda error: error_norm(error, size, tolerance))
         size = jnp.maximum(size, jnp.abs(step.y))
         norm = lambda error: error_norm(error, size, tolerance)
         control, step = method.control(step, s.log_error, norm)
-        is_read = control.accepted & (dense | _is_inside(t_save, s, t))
+        is_watched = bool(happenings is not None and happenings.directions)
+        is_read = control.accepted & (dense | is_watched | _is_inside(t_save, s, t))
         completed = _complete(method, system, step, s, h, is_read, norm, control)
         factor, accepted, log_error = completed.control
-        saved, num_saved = _save(method, completed.dense, s, t, h, t_save, accepted)
-        pick = lambda new, old: jnp.where(accepted, new, old)
         h_next = (h * factor).astype(h.dtype)
-        smallest = _smallest_step(s.t, t_end - t0)
-        too_small = ~accepted & (h_next <= smallest)
-        state = _State(
+        watch, changed = s.watch, jnp.zeros((), bool)
+        if s.watch is not None:
+            watch, h_next, changed = _watched(method, system, s, t, h, h_next, completed.dense, accepted, span)
+            accepted, log_error = accepted & ~changed, jnp.where(changed, s.log_error, log_error)
+        saved, num_saved = _save(lambda t: method.interpolate(completed.dense, t), s, t, h, t_save, accepted)
+        pick = lambda new, old: jnp.where(accepted, new, old)
+        smallest = _smallest_step(s.t, span)
+        too_small = ~accepted & ~changed & (h_next <= smallest)
+        return _State(
             t=pick(t, s.t),
             y=pick(step.y, s.y),
             h=pick(jnp.maximum(h_next, smallest), h_next),  # an accepted step must move time
@@ -106,16 +130,31 @@ def integrate(
             num_saved=num_saved,
             num_dense_f=completed.num_f,
             grid=_record(method, s, h, accepted, t, step),
+            watch=watch,
         )
+
+    def happen(s: _State) -> _State:
+        """Cross the event or jump that is pending: a row of the grid of its own, and a new start after it."""
+        return _happen(method, system, s, t_save, span, tolerance)
+
+    def body(s: _State) -> _State:
+        state = step(s) if s.watch is None else lax.cond(s.watch.pending.happens, happen, step, s)
         _report(progress, state, t0, t_end)
         return state
 
+    def goes_on(s: _State) -> Array:
+        going = (s.t < t_end) & (s.tries < max_steps) & (s.status == Status.SUCCESS)
+        return going if s.watch is None else going & ~s.watch.stopped
+
     s = lax.while_loop(
-        lambda s: (s.t < t_end) & (s.tries < max_steps) & (s.status == Status.SUCCESS),
+        goes_on,
         body,
         _initial_state(method, system, max_steps, record, t0, t_save, y0, tolerance),
     )
-    status = jnp.where((s.status == Status.SUCCESS) & (s.t < t_end), Status.MAX_STEPS, s.status).astype(jnp.int32)
+    unfinished = (s.status == Status.SUCCESS) & (s.t < t_end)
+    if s.watch is not None:
+        unfinished = unfinished & ~s.watch.stopped
+    status = jnp.where(unfinished, Status.MAX_STEPS, s.status).astype(jnp.int32)
     stats = {
         "num_steps": s.tries,
         "num_accepted": s.accepted,
@@ -126,7 +165,10 @@ def integrate(
     }
     if s.num_dense_f is not None:
         stats["num_f"] += s.num_dense_f
-    return Trajectory(s.saved, s.y, status, stats), s.grid
+    events = None
+    if s.watch is not None:
+        stats["num_events"], events = s.watch.num_events, s.watch.rows
+    return Trajectory(s.saved, s.y, status, stats, events), s.grid
 
 
 def _initial_state(
@@ -146,6 +188,7 @@ def _initial_state(
     at_start = t_save <= t0
     zero = jnp.zeros((), jnp.int32)
     carry = method.init(system, t0, y0, jnp.minimum(h, span))
+    watch = None if system.happenings is None else start_watch(system, t0, y0, span, method.memory(y0, carry))
     finite = jnp.all(jnp.isfinite(y0)) & (jnp.all(jnp.isfinite(f0)) | (span == 0))
     return _State(
         t=t0,
@@ -159,8 +202,93 @@ def _initial_state(
         saved=jnp.where(at_start[:, None], y0, jnp.nan),
         num_saved=jnp.sum(at_start, dtype=jnp.int32),
         num_dense_f=zero if method.dense_evaluations else None,
-        grid=_empty_grid(method, max_steps + 1, t0, y0, carry) if record else None,
+        grid=_empty_grid(method, max_steps + 1, t0, y0, carry, watch) if record else None,
+        watch=watch,
     )
+
+
+# ------------------------------------------------------------------------------------------------- events and jumps
+
+
+def _next_stop(system: System, watch: Watch, t_end: Array, span: Array) -> Array:
+    assert system.happenings is not None
+    return jnp.minimum(t_end, jnp.minimum(watch.target, next_stop(system.happenings, watch, span)))
+
+
+def _watched(
+    method: Method,
+    system: System,
+    s: _State,
+    t: Array,
+    h: Array,
+    h_next: Array,
+    dense: PyTree,
+    accepted: Array,
+    span: Array,
+) -> tuple[Watch, Array, Array]:
+    """Return the watch after a step from s.t to t, the next step's length, and whether an event lies in the step."""
+    happenings, watch = system.happenings, s.watch
+    assert happenings is not None
+    assert watch is not None
+    changed = jnp.zeros((), bool)
+    if happenings.directions:
+        nothing = Sighting(
+            changed, changed, t, jnp.zeros_like(h), watch.pending.fired, watch.pending.leader, watch.signs
+        )
+        signs = watch.signs
+        look_here = lambda: look(method, system, signs, s.t, h, t, dense, span)
+        seen = lax.cond(accepted, look_here, lambda: nothing)
+        changed, landed = seen.found, accepted & ~seen.found & (t >= watch.target)
+        target = jnp.where(landed | seen.near, jnp.inf, jnp.where(changed, seen.root - seen.margin, watch.target))
+        pending = Happening(seen.near, seen.fired, seen.leader, jnp.full((), -1, jnp.int32), seen.root - s.t)
+        # after landing before an event, a step of the length in which it is expected
+        h_next = jnp.where(changed, s.h, jnp.where(landed, 4 * watch.margin, h_next))
+        watch = watch._replace(
+            signs=jnp.where(accepted & ~changed, seen.signs, watch.signs),
+            target=target,
+            margin=jnp.where(changed, seen.margin, watch.margin),
+            pending=pending,
+        )
+    watch = await_jump(happenings, watch, jnp.where(accepted & ~changed, t, s.t), span)
+    return watch, h_next, changed
+
+
+def _happen(method: Method, system: System, s: _State, t_save: Array, span: Array, tolerance: Tolerance) -> _State:
+    happenings, watch, t_end = system.happenings, s.watch, t_save[-1]
+    assert happenings is not None
+    assert watch is not None
+    pending = watch.pending
+    overfull = (pending.jump < 0) & (watch.num_events >= happenings.max_events)
+    time = s.t + delay(system, s.t, s.y, pending)
+    stops = (pending.jump < 0) & happenings.any_of(pending.fired, happenings.terminal)
+    after = time + jnp.where(stops, same_time(time), jnp.maximum(watch.margin, shortest_margin(time, span)))
+    t = jnp.minimum(jnp.maximum(after, s.t + _smallest_step(s.t, span)), t_end)
+    h = t - s.t
+    crossing = cross(system, s.t, s.y, h, pending)
+    y = crossing.y_end
+    saved, num_saved = _save(lambda x: read_crossing(crossing, s.t, s.y, h, s.t + x * h), s, t, h, t_save, ~overfull)
+    left = t_end - t
+    h_next = first_step(system.slope, t, y, system.slope(t, y), left, tolerance, method.order)
+    h_next = jnp.maximum(h_next, _smallest_step(t, span))
+    carry = method.restart(system, t, y, jnp.where(left > 0, jnp.minimum(h_next, left), h_next), s.carry)
+    watch = fire(system, watch, s.t, h, t, y, method.memory(s.y, s.carry), s.accepted)
+    restarted = Step(y, y, None, carry)
+    return s._replace(
+        t=t,
+        y=y,
+        h=h_next,
+        carry=carry,
+        tries=s.tries + 1,
+        accepted=s.accepted + 1,
+        status=jnp.where(overfull, Status.MAX_EVENTS, s.status).astype(jnp.int32),
+        saved=saved,
+        num_saved=num_saved,
+        grid=_record(method, s, h, jnp.ones((), bool), t, restarted),
+        watch=await_jump(happenings, watch, t, span),
+    )
+
+
+# ------------------------------------------------------------------------------------------- save times and the grid
 
 
 def _is_inside(t_save: Array, s: _State, t: Array) -> Array:
@@ -206,9 +334,9 @@ def _complete(
 
 
 def _save(
-    method: Method, dense: PyTree, s: _State, t: Array, h: Array, t_save: Array, accepted: Array
+    read: Callable[[Array], Array], s: _State, t: Array, h: Array, t_save: Array, accepted: Array
 ) -> tuple[Array, Array]:
-    """Write the states at all save times in (s.t, t] if the step was accepted."""
+    """Write the states at all save times in (s.t, t], `read` at a fraction of the step, if the step was accepted."""
     last = t_save.shape[0] - 1
 
     def due(state: tuple[Array, Array]) -> Array:
@@ -217,8 +345,7 @@ def _save(
 
     def write(state: tuple[Array, Array]) -> tuple[Array, Array]:
         saved, i = state
-        y = method.interpolate(dense, fraction(t_save[i], s.t, h, t))
-        return lax.dynamic_update_index_in_dim(saved, y, i, 0), i + 1
+        return lax.dynamic_update_index_in_dim(saved, read(fraction(t_save[i], s.t, h, t)), i, 0), i + 1
 
     return lax.while_loop(due, write, (s.saved, s.num_saved))
 
@@ -231,21 +358,61 @@ def fraction(t_save: Array, t: Array, h: Array, t_end: Array) -> Array:
 def replay(
     method: Method, system: System, grid: Grid, i: Array, x: Array, *, branches: bool = True
 ) -> tuple[Array, PyTree]:
-    """Return the memory after step i if it started from `x`, and the step's dense output."""
-    record = jax.tree.map(lambda rows: rows[i], grid.records)
-    play = method.replay if branches else method.replay_without_branches
+    """Return the memory after row i if it started from `x`, and what `read` needs to read states inside the row."""
     h = jnp.where(grid.hs[i] == 0, 1e-10, grid.hs[i])  # without any step there is nothing to read, but no 0/0 either
-    return play(system, grid.ts[i], x, h, record, lax.stop_gradient(grid.xs[i + 1]))
+
+    def step() -> tuple[Array, PyTree]:
+        record = jax.tree.map(lambda rows: rows[i], grid.records)
+        play = method.replay if branches else method.replay_without_branches
+        return play(system, grid.ts[i], x, h, record, lax.stop_gradient(grid.xs[i + 1]))
+
+    if grid.happenings is None:
+        return step()
+    happening = jax.tree.map(lambda rows: rows[i], grid.happenings)
+    size = system.structure.n
+
+    def across() -> tuple[Array, Crossing]:
+        crossing = cross(system, grid.ts[i], x[:size], h, happening)
+        record = jax.tree.map(lambda rows: rows[i + 1], grid.records)
+        return method.remember(system, grid.ts[i] + h, crossing.y_end, record), crossing
+
+    shape_of_step, shape_of_crossing = jax.eval_shape(step)[1], jax.eval_shape(across)[1]
+    zeros = lambda shapes: jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+
+    def step_row() -> tuple[Array, PyTree]:
+        x_end, dense = step()
+        return x_end, (dense, zeros(shape_of_crossing), x[:size])
+
+    def crossing_row() -> tuple[Array, PyTree]:
+        x_end, crossing = across()
+        return x_end, (zeros(shape_of_step), crossing, x[:size])
+
+    if branches:
+        return lax.cond(happening.happens, crossing_row, step_row)
+    pick = lambda a, b: jnp.where(happening.happens, a, b)
+    return jax.tree.map(pick, crossing_row(), step_row())
 
 
-def _empty_grid(method: Method, capacity: int, t0: Array, y0: Array, carry: PyTree) -> Grid:
+def read(method: Method, grid: Grid, i: Array, dense: PyTree, t: Array) -> Float[Array, "n"]:
+    """Return the state at `t` in row i, from what `replay` returned."""
+    theta = fraction(t, grid.ts[i], grid.hs[i], grid.ts[i + 1])
+    if grid.happenings is None:
+        return method.interpolate(dense, theta)
+    dense, crossing, y = dense
+    in_step = method.interpolate(dense, theta)
+    return jnp.where(grid.happenings.happens[i], read_crossing(crossing, grid.ts[i], y, grid.hs[i], t), in_step)
+
+
+def _empty_grid(method: Method, capacity: int, t0: Array, y0: Array, carry: PyTree, watch: Watch | None) -> Grid:
     x = method.memory(y0, carry)
+    rows_of = lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype)
     return Grid(
         ts=jnp.full(capacity, t0),
         hs=jnp.zeros(capacity, t0.dtype),
         xs=jnp.zeros((capacity, x.shape[0]), x.dtype).at[0].set(x),
-        records=jax.tree.map(lambda leaf: jnp.zeros(capacity, leaf.dtype), method.record(carry)),
+        records=jax.tree.map(rows_of, method.record(carry)),
         num_steps=jnp.zeros((), jnp.int32),
+        happenings=None if watch is None else jax.tree.map(rows_of, watch.pending),
     )
 
 
@@ -256,13 +423,15 @@ def _record(method: Method, s: _State, h: Array, accepted: Array, t: Array, step
     i = s.accepted
     end = i + accepted
     write = lambda rows, row, i: lax.dynamic_update_index_in_dim(rows, row, i, 0)
+    write_row = lambda rows, row: write(rows, row, i)
     x = jnp.where(accepted, method.memory(step.y, step.carry), method.memory(s.y, s.carry))
     return Grid(
         ts=write(s.grid.ts, jnp.where(accepted, t, s.t), end),
         hs=write(s.grid.hs, jnp.where(accepted, h, 0.0), i),
         xs=write(s.grid.xs, x, end),
-        records=jax.tree.map(lambda rows, row: write(rows, row, i), s.grid.records, method.record(s.carry)),
+        records=jax.tree.map(write_row, s.grid.records, method.record(s.carry)),
         num_steps=end,
+        happenings=None if s.watch is None else jax.tree.map(write_row, s.grid.happenings, s.watch.pending),
     )
 
 

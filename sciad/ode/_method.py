@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from sciad.ode._control import StepFactor, step_factor
+from sciad.ode._events import Happenings
 from sciad.ode._structure import Structure
 
 Norm = Callable[[Array], Array]  # of an error vector, in units of the tolerance
@@ -24,6 +25,7 @@ class System:
     structure: Structure
     mass: Array | None  # (n, n), or (n,) for a diagonal one, or None for the identity
     slope: Callable[[Array, Array], Array]  # y' at a consistent state: f itself without a mass matrix
+    happenings: Happenings | None = None
 
     def __call__(self, t: Array, y: Array) -> Array:
         """Return f(t, y)."""
@@ -79,6 +81,10 @@ class Method(eqx.Module):
     @abc.abstractmethod
     def init(self, system: System, t: Array, y: Array, h: Array) -> PyTree:
         """Return the carry of a step that starts at (t, y) with no history; `h` is about what the step will be."""
+
+    def restart(self, system: System, t: Array, y: Array, h: Array, carry: PyTree) -> PyTree:
+        """Return the carry of a step that starts anew at (t, y) after an event; `carry` is that from before it."""
+        return self.init(system, t, y, h)
 
     @abc.abstractmethod
     def step(self, system: System, t: Array, y: Array, h: Array, carry: PyTree, norm: Norm) -> Step:

@@ -9,7 +9,8 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from sciad.core import Solution, Status
-from sciad.ode._loop import Grid, fraction, replay
+from sciad.ode._events import Occurrences
+from sciad.ode._loop import Grid, read, replay
 from sciad.ode._method import Method, System
 from sciad.ode._time import carry_reached
 
@@ -43,7 +44,7 @@ class DenseOutput(eqx.Module):
         i = jnp.clip(started - 1, 0, jnp.maximum(grid.num_steps - 1, 0))
         t_end = grid.ts[i + 1]
         _, dense = replay(self.method, self.system(self.p, self.q, t_end), grid, i, grid.xs[i])
-        y = self.method.interpolate(dense, fraction(tau, grid.ts[i], grid.hs[i], t_end))
+        y = read(self.method, grid, i, dense, tau)
         return jnp.where(tau == grid.ts[0], self.y0, y)
 
 
@@ -67,7 +68,10 @@ class ODESolution(Solution):
     ts : (times,) array
         The save times, as given.
     ys : pytree
-        The state at each save time: the structure of y0, with a leading time axis; NaN at times not reached.
+        The state at each save time: the structure of y0, with a leading time axis; NaN at times not reached, as those
+        after an event that stops the solve.
+    events : Occurrences or None
+        When the events fired, and at what states.
     status, success, message
         Why the solve stopped; a `sciad.Status` code, whether it is a success, and the same in words.
     stats : dict of arrays
@@ -79,6 +83,7 @@ class ODESolution(Solution):
     ts: Float[Array, "times"]
     ys: PyTree
     dense: DenseOutput | None
+    events: Occurrences | None = None
     note: str = eqx.field(static=True, default="")
 
     def interpolate(self, t: Float[Array, "..."]) -> PyTree:
@@ -89,7 +94,8 @@ class ODESolution(Solution):
 
     def _describe(self, status: Status, stats: dict[str, np.ndarray]) -> str:
         if status is Status.SUCCESS:
-            return f"solved in {stats['num_steps']} steps"
+            happened = f", with {stats['num_events']} events, to t = {stats['t']:.6g}" if "num_events" in stats else ""
+            return f"solved in {stats['num_steps']} steps{happened}"
         where = f"at t = {stats['t']:.6g} with a step of {abs(stats['h']):.3g} after {stats['num_steps']} steps"
         note = f"; {self.note}" if self.note else ""
         return f"the solve {status.text} {where}{note}; {_CURES[status]}"
@@ -99,6 +105,7 @@ _CURES = {
     Status.MAX_STEPS: "raise max_steps or loosen rtol and atol",
     Status.STEP_UNDERFLOW: "the solution may blow up there, or f is not smooth or not finite; look at f near that time",
     Status.NONFINITE: "f(t0, y0, args) is not finite; look at y0, args and f at the start",
+    Status.MAX_EVENTS: "raise max_events; or do events pile up, as those of a ball that comes to rest?",
     Status.INCONSISTENT: "start nearer to a consistent state; the algebraic equations must determine the algebraic "
     "states (index 1)",
     Status.INVALID_INPUT: "times must be finite and all on one side of t0, tolerances positive",

@@ -4,7 +4,7 @@ From here: `_frozen_grid` runs the loop and defines its derivatives, `_loop` is 
 control, `_method` what a method is (`_tsit5` the simplest), `_structure` the linear algebra of the implicit ones.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -30,9 +30,12 @@ from sciad.ode._adjoint import Adjoint, Discrete
 from sciad.ode._auto import Auto
 from sciad.ode._checks import check_call, is_scalar, static_jacobian
 from sciad.ode._control import Tolerance, error_norm
+from sciad.ode._crossing import Happening, cross
 from sciad.ode._diagnosis import diagnose, state_names
+from sciad.ode._events import Event, Jumps, Occurrences, check_events
 from sciad.ode._field import Field, Layout, lay_out, make_field
 from sciad.ode._frozen_grid import record_grid
+from sciad.ode._loop import Trajectory
 from sciad.ode._mass import consistent_state
 from sciad.ode._method import Method
 from sciad.ode._problem import Inputs, Problem
@@ -53,10 +56,13 @@ def solve(
     rtol: Float[ArrayLike, ""] | None = None,
     atol: PyTree | None = None,
     adjoint: Adjoint | None = None,
+    events: Event | Sequence[Event] = (),
+    jumps: Jumps | Float[ArrayLike, "jumps"] | None = None,
     mass: Float[ArrayLike, "..."] | None = None,
     jacobian: Any = None,
     dense: bool = False,
     max_steps: int = 4096,
+    max_events: int = 64,
     throw: bool = True,
     progress: Progress | None = None,
 ) -> ODESolution:
@@ -84,6 +90,14 @@ def solve(
         given per state, in the structure of y0.
     adjoint : Adjoint, optional
         How the solve is differentiated; by default `Discrete()`, which works in every mode. Only that with `dense`.
+    events : Event or list of Event, optional
+        What to stop at, restart from or take note of while solving: `solution.events` has the times and states. The
+        earliest fires first, whatever the order of the listing; a save time at the very time of an event gets the state
+        before it. Event times, and all that comes after them, are differentiable. A reset or jump that carries a
+        condition across zero does not fire it.
+    jumps : (jumps,) array or Jumps, optional
+        Known times at which f is discontinuous, or, as `ode.Jumps(times, amounts)`, at which something is added to the
+        state (doses). No step reaches over one. Times and amounts are differentiable.
     mass : (n, n) or (n,) array, optional
         Mass matrix M of the flattened state, or its diagonal; by default the identity. It may be singular: equations
         without a derivative are algebraic then, and must determine the algebraic states (index 1). The initial state
@@ -97,6 +111,8 @@ def solve(
         Keep the grid, so that `solution.interpolate(t)` works.
     max_steps : int
         Most steps to try; derivatives hold buffers of this length.
+    max_events : int
+        Most events to take note of; one more is a failure.
     throw : bool
         Raise `SolveError` if the solve fails. Under a JAX transformation nothing can be raised: then `ys` of a failed
         solve is NaN, value and derivatives. With `throw=False` the states reached before the failure are kept.
@@ -136,7 +152,10 @@ def solve(
     """
     ts = jnp.asarray(ts) if isinstance(ts, list | tuple) else ts  # such as [0.0, T] with a traced T
     check_call(f, y0, ts, t0, method, rtol, atol, mass, max_steps)
-    adjoint = _checked_adjoint(adjoint, dense)
+    events, jumps = check_events(events, jumps, y0)
+    adjoint = _checked_adjoint(adjoint, dense, bool(events) or jumps is not None)
+    _check_happenings(events, jumps, mass, max_events)
+    event_arrays, event_rest = split_numbers(events, scalars=False)
     f_arrays, f_rest = split_numbers(f, scalars=False)
     args_numbers, args_rest = split_numbers(args)
     if type(method).__module__.startswith("diffrax."):
@@ -146,13 +165,14 @@ def solve(
     if method is None:
         method = Auto() if mass is None else Rodas5P()
     jacobian_arrays, jacobian_rest = split_numbers(static_jacobian(jacobian, y0), scalars=False)
-    static = (f_rest, jacobian_rest, args_rest, method, adjoint, dense, int(max_steps), progress)
+    limits = (int(max_steps), int(max_events))
+    static = (f_rest, jacobian_rest, args_rest, event_rest, method, adjoint, dense, limits, progress)
     try:
         hash(static)
     except TypeError as error:
         raise type_error("ode.solve: f, args or method", error, "a hashable function and pytrees of numbers") from None
-    arrays = (f_arrays, jacobian_arrays)
-    solution, reached, wrong_row = _solve(static, arrays, args_numbers, y0, ts, t0, rtol, atol, mass)
+    arrays = (f_arrays, jacobian_arrays, event_arrays)
+    solution, reached, wrong_row = _solve(static, arrays, args_numbers, y0, ts, t0, rtol, atol, mass, jumps)
     if not is_traced(wrong_row) and wrong_row >= 0:
         where = f"one that is not df/dy in the row of {state_names(y0)(int(wrong_row))}"
         raise value_error("ode.solve: jacobian", where, "the derivative of f, or a pattern with all its entries")
@@ -166,11 +186,12 @@ def solve(
 
 @partial(jax.jit, static_argnums=0)
 def _solve(
-    static: Any, arrays: Any, args_numbers: Any, y0: Any, ts: Any, t0: Any, rtol: Any, atol: Any, mass: Any
+    static: Any, arrays: Any, args_numbers: Any, y0: Any, ts: Any, t0: Any, rtol: Any, atol: Any, mass: Any, jumps: Any
 ) -> tuple[ODESolution, Array, Array]:
     """Return the solution, the flat state that was reached, and the first wrong row of a given Jacobian (or -1)."""
-    f_rest, jacobian_rest, args_rest, method, adjoint, dense, max_steps, progress = static
+    f_rest, jacobian_rest, args_rest, event_rest, method, adjoint, dense, (max_steps, max_events), progress = static
     f, jacobian, args = merge(arrays[0], f_rest), merge(arrays[1], jacobian_rest), merge(args_numbers, args_rest)
+    events = merge(arrays[2], event_rest)
     layout = lay_out(y0, real=method.implicit)
     tolerance = _tolerance(layout, y0, rtol, atol)
     real = jnp.finfo(layout.y0.dtype).dtype
@@ -184,7 +205,8 @@ def _solve(
     if mass is not None:
         mass = layout.spread(jnp.asarray(mass, layout.y0.dtype))
     options = {"mass": mass, "jacobian": jacobian, "implicit": method.implicit}
-    field = make_field(f, args, layout, start, direction, **options)
+    table = None if jumps is None else _flat_jumps(jumps, layout, direction, ts.dtype)
+    field = make_field(f, args, layout, start, direction, events=events, max_events=max_events, jumps=table, **options)
     y_start, missing = _consistent_start(field, layout.y0, direction * t0)
     y_start = carry_along(lambda *args: -field.slope(*args), y_start, direction * t0, field.p, field.q)
 
@@ -211,15 +233,56 @@ def _solve(
     stats = trajectory.stats | {"t": direction * trajectory.stats["t"], "rtol": tolerance.rtol, "atol": tolerance.atol}
     status = jnp.select([~valid, ~consistent], [Status.INVALID_INPUT, Status.INCONSISTENT], trajectory.status)
     ys = jax.vmap(layout.unflatten)(saved)
-    return ODESolution(status.astype(jnp.int32), stats, ts, ys, dense_output), trajectory.reached, wrong_row
+    occurrences = _occurrences(field, trajectory, y_start, direction, layout) if events else None
+    solution = ODESolution(status.astype(jnp.int32), stats, ts, ys, dense_output, occurrences)
+    return solution, trajectory.reached, wrong_row
 
 
-def _checked_adjoint(adjoint: Any, dense: bool) -> Adjoint:
+def _flat_jumps(jumps: Jumps, layout: Layout, direction: Array, dtype: Any) -> tuple[Array, Array | None]:
+    """Return the table in the time of integration, sorted; going backward in time undoes a jump."""
+    times = direction * jnp.asarray(jumps.times, dtype)
+    order = jnp.argsort(lax.stop_gradient(times))
+    if jumps.amounts is None:
+        return times[order], None
+    flat = jax.vmap(layout.flatten)(jax.tree.map(jnp.asarray, jumps.amounts))
+    return times[order], direction.astype(flat.dtype) * flat[order]
+
+
+def _occurrences(field: Field, trajectory: Trajectory, y_start: Array, direction: Array, layout: Layout) -> Occurrences:
+    """Return when events fired and at what states, from the memories at the rows of the grid that cross them."""
+    rows = trajectory.events
+    assert rows is not None
+    system = field.system(field.p, field.q)
+    n = y_start.shape[0]
+    filled = rows.rows >= 0
+
+    def one(t: Array, h: Array, y: Array, happening: Happening) -> tuple[Array, Array]:
+        crossing = cross(system, t, y, h, happening)
+        return crossing.t, crossing.y_before
+
+    y = jnp.where(filled[:, None], rows.xs[:, :n], lax.stop_gradient(y_start))  # any state where f is defined
+    times, states = jax.vmap(one)(rows.ts, rows.hs, y, rows.happenings)
+    states = jax.vmap(layout.unflatten)(jnp.where(filled[:, None], states, jnp.nan))
+    times = direction * jnp.where(filled, times, jnp.nan)
+    return Occurrences(times, states, rows.happenings.fired, jnp.sum(filled, dtype=jnp.int32))
+
+
+def _check_happenings(events: tuple[Event, ...], jumps: Jumps | None, mass: Any, max_events: int) -> None:
+    if max_events < 1:
+        raise value_error("ode.solve: max_events", max_events, "at least 1")
+    adds = jumps is not None and jumps.amounts is not None
+    if mass is not None and (adds or any(event.reset is not None for event in events)):
+        mend = "end the solve there and start another one from the new state"
+        raise value_error("ode.solve: events and jumps", "a change of state with a mass matrix", "none", mend)
+
+
+def _checked_adjoint(adjoint: Any, dense: bool, happens: bool) -> Adjoint:
     adjoint = Discrete() if adjoint is None else adjoint
     if not isinstance(adjoint, Adjoint):
         raise type_error("ode.solve: adjoint", adjoint, "a way to differentiate, such as ode.Discrete()")
-    if dense and not isinstance(adjoint, Discrete):
-        raise value_error("ode.solve: adjoint", f"{type(adjoint).__name__} with dense=True", "Discrete()")
+    for option, given in (("dense=True", dense), ("events or jumps", happens)):
+        if given and not isinstance(adjoint, Discrete):
+            raise value_error("ode.solve: adjoint", f"{type(adjoint).__name__} with {option}", "Discrete()")
     return adjoint
 
 
@@ -252,7 +315,7 @@ def _with_diagnosis(
     tolerance = _tolerance(layout, y0, stats["rtol"], None)._replace(atol=stats["atol"])
     scale = np.asarray(tolerance.atol + tolerance.rtol * jnp.abs(reached)) + np.finfo(reached.dtype).tiny
     note = diagnose(field, reached, float(stats["h"]), scale, state_names(y0), implicit=method.implicit)
-    return ODESolution(solution.status, stats, solution.ts, solution.ys, solution.dense, note)
+    return ODESolution(solution.status, stats, solution.ts, solution.ys, solution.dense, solution.events, note)
 
 
 def _consistent_start(field: Field, y0: Array, t0: Array) -> tuple[Array, Array]:
@@ -281,4 +344,6 @@ def _are_valid(tolerance: Tolerance) -> Array:
 def _poison(solution: ODESolution) -> ODESolution:
     factor = jnp.where(solution.success, 1.0, jnp.nan)
     ys = jax.tree.map(lambda leaf: leaf * factor.astype(leaf.dtype), solution.ys)
-    return ODESolution(solution.status, solution.stats, solution.ts, ys, solution.dense)
+    poisoned = lambda leaf: leaf * factor.astype(leaf.dtype) if jnp.issubdtype(leaf.dtype, jnp.inexact) else leaf
+    events = jax.tree.map(poisoned, solution.events)
+    return ODESolution(solution.status, solution.stats, solution.ts, ys, solution.dense, events)
