@@ -22,8 +22,9 @@ class Event(eqx.Module):
         condition(t, y, args) returns a real number that is smooth where it is zero; not a truth value.
     direction : -1, 0 or 1
         1 for a change from negative to positive only, -1 for the opposite, 0 for both; along the integration.
-    terminal : bool, optional
-        Whether the solve stops there; by default it does unless there is a `reset`.
+    terminal : bool or int, optional
+        Whether the solve stops there, or at which occurrence of the event; by default at the first unless there is a
+        `reset`.
     reset : callable, optional
         reset(t, y, args) returns the state that the solve goes on from, in the structure of y.
 
@@ -42,13 +43,13 @@ class Event(eqx.Module):
 
     condition: Callable[[Array, PyTree, Any], Array]
     direction: int = eqx.field(static=True, default=0, kw_only=True)
-    terminal: bool | None = eqx.field(static=True, default=None, kw_only=True)
+    terminal: bool | int | None = eqx.field(static=True, default=None, kw_only=True)
     reset: Callable[[Array, PyTree, Any], PyTree] | None = eqx.field(default=None, kw_only=True)
 
     @property
-    def stops(self) -> bool:
-        """Whether the solve ends at this event."""
-        return self.reset is None if self.terminal is None else self.terminal
+    def stops_at(self) -> int:
+        """At which of its occurrences the solve stops; 0 for none."""
+        return int(self.reset is None if self.terminal is None else self.terminal)
 
 
 class Jumps(eqx.Module):
@@ -80,12 +81,15 @@ class Occurrences(eqx.Module):
         Which events, in the order of the listing; more than one in a row only if they coincide.
     count : int
         How many rows are filled.
+    stopped : bool
+        Whether the last of them ended the solve.
     """
 
     t: Float[Array, "max_events"]
     y: PyTree
     fired: Bool[Array, "max_events events"]
     count: Int[Array, ""]
+    stopped: Bool[Array, ""]
 
 
 @dataclass(frozen=True)
@@ -95,15 +99,20 @@ class Happenings:
     conditions: Callable[[Array, Array], Array]  # (t, y) -> one number an event
     reset: Callable[[Array, Array, Array], Array]  # (t, y, fired) -> y
     directions: tuple[int, ...]
-    terminal: tuple[bool, ...]
+    stops_at: tuple[int, ...]  # which occurrence of each event ends the solve; 0 for none
     resets: tuple[bool, ...]
     max_events: int
     jump_times: Float[Array, "jumps"]  # in increasing order
     jump_amounts: Float[Array, "jumps n"] | None
 
-    def any_of(self, fired: Array, flags: tuple[bool, ...]) -> Array:
-        """Return whether one of the `fired` events is flagged."""
-        return jnp.any(fired & jnp.asarray(flags, bool))
+    def has_reset(self, fired: Array) -> Array:
+        """Return whether one of the `fired` events changes the state."""
+        return jnp.any(fired & jnp.asarray(self.resets, bool))
+
+    def stops(self, fired: Array, counts: Array) -> Array:
+        """Return whether one of the `fired` events ends the solve, having fired `counts` times before."""
+        stops_at = jnp.asarray(self.stops_at, jnp.int32)
+        return jnp.any(fired & (stops_at > 0) & (counts + 1 >= stops_at))
 
 
 def check_events(events: Any, jumps: Any, y0: PyTree) -> tuple[tuple[Event, ...], Jumps | None]:
@@ -116,6 +125,8 @@ def check_events(events: Any, jumps: Any, y0: PyTree) -> tuple[tuple[Event, ...]
             raise type_error(f"ode.solve: events[{i}]", repr(event), "functions of (t, y, args)")
         if event.direction not in (-1, 0, 1):
             raise value_error(f"ode.solve: direction of events[{i}]", event.direction, "-1, 0 or 1")
+        if event.stops_at < 0:
+            raise value_error(f"ode.solve: terminal of events[{i}]", event.terminal, "a truth value or a count")
     return tuple(events), _check_jumps(jumps, y0)
 
 

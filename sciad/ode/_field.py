@@ -137,7 +137,7 @@ def make_field(
             lambda tau, y: watched[0].call(of_conditions, direction * tau, y, numbers),
             lambda tau, y, fired: watched[1].call(of_reset, direction * tau, y, numbers, fired),
             directions=tuple(event.direction for event in events),
-            terminal=tuple(event.stops for event in events),
+            stops_at=tuple(event.stops_at for event in events),
             resets=tuple(event.reset is not None for event in events),
             max_events=max_events if events else 0,
             jump_times=times,

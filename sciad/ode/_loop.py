@@ -167,7 +167,7 @@ def integrate(
         stats["num_f"] += s.num_dense_f
     events = None
     if s.watch is not None:
-        stats["num_events"], events = s.watch.num_events, s.watch.rows
+        stats["num_events"], events = s.watch.num_events, s.watch.found
     return Trajectory(s.saved, s.y, status, stats, events), s.grid
 
 
@@ -260,7 +260,7 @@ def _happen(method: Method, system: System, s: _State, t_save: Array, span: Arra
     pending = watch.pending
     overfull = (pending.jump < 0) & (watch.num_events >= happenings.max_events)
     time = s.t + delay(system, s.t, s.y, pending)
-    stops = (pending.jump < 0) & happenings.any_of(pending.fired, happenings.terminal)
+    stops = (pending.jump < 0) & happenings.stops(pending.fired, watch.counts)
     after = time + jnp.where(stops, same_time(time), jnp.maximum(watch.margin, shortest_margin(time, span)))
     t = jnp.minimum(jnp.maximum(after, s.t + _smallest_step(s.t, span)), t_end)
     h = t - s.t

@@ -264,7 +264,7 @@ def _occurrences(field: Field, trajectory: Trajectory, y_start: Array, direction
     times, states = jax.vmap(one)(rows.ts, rows.hs, y, rows.happenings)
     states = jax.vmap(layout.unflatten)(jnp.where(filled[:, None], states, jnp.nan))
     times = direction * jnp.where(filled, times, jnp.nan)
-    return Occurrences(times, states, rows.happenings.fired, jnp.sum(filled, dtype=jnp.int32))
+    return Occurrences(times, states, rows.happenings.fired, jnp.sum(filled, dtype=jnp.int32), rows.stopped)
 
 
 def _check_happenings(events: tuple[Event, ...], jumps: Jumps | None, mass: Any, max_events: int) -> None:

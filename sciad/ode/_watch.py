@@ -33,6 +33,7 @@ class EventRows(NamedTuple):
     hs: Float[Array, "max_events"]
     xs: Float[Array, "max_events m"]
     happenings: Happening
+    stopped: Bool[Array, ""]  # whether the last one ended the solve
 
 
 class Watch(NamedTuple):
@@ -44,8 +45,13 @@ class Watch(NamedTuple):
     pending: Happening
     next_jump: Int[Array, ""]
     num_events: Int[Array, ""]
-    stopped: Bool[Array, ""]
-    rows: EventRows
+    counts: Int[Array, "events"]  # of each event
+    found: EventRows
+
+    @property
+    def stopped(self) -> Array:
+        """Whether an event has ended the solve."""
+        return self.found.stopped
 
 
 class Sighting(NamedTuple):
@@ -73,11 +79,21 @@ def start_watch(system: System, t0: Array, y0: Array, span: Array, memory: Array
         jnp.zeros(k, t0.dtype),
         jnp.zeros((k, memory.shape[0]), memory.dtype),
         jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (k, *leaf.shape)), nothing),
+        jnp.zeros((), bool),
     )
     infinite = jnp.full((), jnp.inf, t0.dtype)
     first_jump = jnp.sum(happenings.jump_times < t0, dtype=jnp.int32)
     signs = sides(system, t0, y0)
-    watch = Watch(signs, infinite, jnp.zeros_like(t0), nothing, first_jump, zero, jnp.zeros((), bool), rows)
+    watch = Watch(
+        signs=signs,
+        target=infinite,
+        margin=jnp.zeros_like(t0),
+        pending=nothing,
+        next_jump=first_jump,
+        num_events=zero,
+        counts=jnp.zeros(num, jnp.int32),
+        found=rows,
+    )
     return await_jump(happenings, watch, t0, span)
 
 
@@ -168,16 +184,19 @@ def fire(system: System, watch: Watch, start: Array, h: Array, t: Array, y: Arra
     is_event = pending.jump < 0
     signs = watch.signs
     if happenings.directions:
-        has_reset = happenings.any_of(pending.fired, happenings.resets)
+        has_reset = happenings.has_reset(pending.fired)
         if happenings.jump_amounts is not None:
             has_reset = has_reset | ~is_event
         flipped = jnp.where(pending.fired & is_event, -watch.signs, watch.signs)
         signs = lax.cond(has_reset, lambda: sides(system, t, y), lambda: flipped)
-    rows = watch.rows
+    found = watch.found
     if happenings.max_events:
         k = jnp.minimum(watch.num_events, happenings.max_events - 1)
-        row = EventRows(i.astype(jnp.int32), start, h, x, pending)
-        rows = jax.tree.map(lambda rows, new: _write(rows, new, k, is_event), watch.rows, row)
+        row = (i.astype(jnp.int32), start, h, x, pending)
+        written = jax.tree.map(lambda rows, new: _write(rows, new, k, is_event), tuple(found[: len(row)]), row)
+        stops = is_event & happenings.stops(pending.fired, watch.counts)
+        index, ts, hs, xs, happened = written
+        found = EventRows(index, ts, hs, xs, happened, watch.stopped | stops)
     nothing = pending._replace(happens=jnp.zeros((), bool), jump=jnp.full((), -1, jnp.int32))
     return Watch(
         signs=signs,
@@ -186,8 +205,8 @@ def fire(system: System, watch: Watch, start: Array, h: Array, t: Array, y: Arra
         pending=nothing._replace(fired=jnp.zeros_like(pending.fired)),
         next_jump=watch.next_jump + ~is_event,
         num_events=watch.num_events + is_event,
-        stopped=watch.stopped | (is_event & happenings.any_of(pending.fired, happenings.terminal)),
-        rows=rows,
+        counts=watch.counts + (pending.fired & is_event),
+        found=found,
     )
 
 

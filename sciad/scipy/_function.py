@@ -33,7 +33,7 @@ class RightHandSide(eqx.Module):
     vectorized: bool = eqx.field(static=True, default=False)
 
     def __call__(self, t: Array, y: Array, args: tuple[Any, ...]) -> Array:
-        args = _take(args)
+        args = take_args(args)
         column = y[:, None] if self.vectorized else y
         value = self.fun(t, column, *args) if self.t_first else self.fun(column, t, *args)
         return self._as_state(jnp.asarray(value), y)
@@ -102,7 +102,8 @@ def _keep(number: Any) -> _ByValue:
     return _ByValue(value, type(value))
 
 
-def _take(args: Any) -> Any:
+def take_args(args: Any) -> Any:
+    """Return `args` with the numbers that are part of the program in their places."""
     is_kept = lambda leaf: isinstance(leaf, _ByValue)
     return jax.tree.map(lambda leaf: leaf.value if is_kept(leaf) else leaf, args, is_leaf=is_kept)
 

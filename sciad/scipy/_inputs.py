@@ -29,10 +29,12 @@ class Call(NamedTuple):
     atol: Any
     max_steps: int
     eager: bool
+    events: tuple[ode.Event, ...] = ()
 
     def solve(self, ts: Any, **changes: Any) -> ode.ODESolution:
         """Solve for the times `ts`; never raise for a failed solve."""
         options = {"method": self.method, "rtol": self.rtol, "atol": self.atol, "max_steps": self.max_steps}
+        options["events"] = self.events
         start = {"y0": self.y0, "t0": self.t0, "args": self.args}
         return ode.solve(self.f, ts=ts, throw=False, **(start | options | changes))
 

@@ -97,6 +97,8 @@ def describe(solution: ODESolution) -> str:
     """Return the result's message: SciPy's words for a success, sciad's (where, why, what to try) for a failure."""
     if is_traced(solution.status):
         return "The solve ran under a JAX transformation: look at status, 0 for a success and -1 for a failure."
+    if solution.success and solution.events is not None and solution.events.stopped:
+        return "A termination event occurred."
     if solution.success:
         return "The solver successfully reached the end of the integration interval."
     return solution.message

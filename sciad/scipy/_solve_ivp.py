@@ -9,6 +9,7 @@ from jaxtyping import ArrayLike, Float, Inexact
 
 from sciad import ode
 from sciad.core import Status, is_traced, value_error
+from sciad.scipy._events import lists_of, padded_lists_of, read_events
 from sciad.scipy._function import call_traced, right_hand_side
 from sciad.scipy._inputs import (
     Call,
@@ -72,8 +73,9 @@ def solve_ivp(
         Where to return the solution; strictly sorted, within t_span. By default at the solver's own steps.
     dense_output : bool
         Return a continuous solution in `sol`.
-    events
-        Not available: must be None.
+    events : callable or list of callables, optional
+        event(t, y, *args) is zero at the event; the attributes `terminal` (a truth value or a count) and `direction` of
+        the function are read as SciPy reads them. Event times and states are differentiable.
     vectorized : bool
         fun takes y with shape (n, k); it is called with one column.
     args : tuple, optional
@@ -93,9 +95,9 @@ def solve_ivp(
     Returns
     -------
     OdeResult
-        `t` (times,), `y` (n, times), `sol` (callable, or None), `t_events` and `y_events` (None), `nfev`, `njev`,
-        `nlu`, `status` (0, or -1 if the solve failed), `message`, `success`. A failed solve raises nothing; `t` and
-        `y` then hold what was reached.
+        `t` (times,), `y` (n, times), `sol` (callable, or None), `t_events` and `y_events` (lists with the times and
+        the states of each event, or None), `nfev`, `njev`, `nlu`, `status` (0; 1 if an event ended the solve; -1 if it
+        failed), `message`, `success`. A failed solve raises nothing; `t` and `y` then hold what was reached.
 
     Raises
     ------
@@ -106,8 +108,9 @@ def solve_ivp(
     -----
     Called eagerly it computes in float64 whatever JAX's setting, as SciPy does, and returns NumPy arrays. Under a JAX
     transformation (jit, grad, vmap, ...) it computes in the precision of y0 and returns JAX arrays; `y` is NaN where a
-    failed solve did not come. There the number of steps is not known: without `t_eval`, `t` and `y` have
-    `max_steps` + 1 columns, the last of which repeat the end; `t_eval=[t0, tf]` is much cheaper in derivatives.
+    failed solve did not come, and `t_events` and `y_events` have 64 rows, NaN after the last event. There the number of
+    steps is not known: without `t_eval`, `t` and `y` have `max_steps` + 1 columns, the last of which repeat the end;
+    `t_eval=[t0, tf]` is much cheaper in derivatives.
 
     Derivatives, in every mode, with respect to y0, t_span, t_eval, args and what fun closes over, as in `ode.solve`.
 
@@ -126,7 +129,8 @@ def solve_ivp(
      [2.     1.5576 1.2131]]
     """
     del jac, jac_sparsity, lband, uband
-    _check_absent(events, min_step)
+    _check_absent(min_step)
+    watched = read_events(_DOOR, events)
     f = right_hand_side(fun, _DOOR, vectorized=bool(vectorized))
     args = read_args(_DOOR, () if args is None else args)
     eager = is_eager(t_span, y0, t_eval, rtol, atol, args, first_step, max_step)
@@ -145,6 +149,7 @@ def solve_ivp(
             read_tolerance(_DOOR, "atol", atol, start, eager),
             read_max_steps(_DOOR, "max_steps", max_steps, eager),
             eager,
+            watched,
         )
         answer = _answer_eagerly if eager else _answer_traced
         run = lambda args: answer(call._replace(args=args), tf, ts, bool(dense_output), ends)
@@ -152,19 +157,20 @@ def solve_ivp(
 
 
 def _answer_eagerly(call: Call, tf: Any, ts: Any, dense_output: bool, ends: np.ndarray) -> OdeResult:
-    if ts is not None and not dense_output and len(ends) == 1:
+    if ts is not None and not dense_output and len(ends) == 1 and not call.events:
         solution = call.solve(np.append(ts, tf))
         t, y = ts, np.asarray(solution.ys)[:-1].T
         reached = _are_reached(ts, call.t0, solution)
         return _result(call, solution, t[reached], y[:, reached], None)
     steps = solve_in_pieces(call, ends)
+    found = lists_of(len(call.events), steps.events) if call.events else (None, None)
     sol = OdeSolution(steps.ts, steps.dense) if dense_output else None
     if ts is None:
         again = [-1] if len(steps.ts) == 1 else []  # SciPy's answer for an interval of no length has its end, too
         columns = np.r_[np.arange(len(steps.ts)), np.array(again, int)]
-        return _result(call, steps.solution, steps.ts[columns], steps.ys[columns].T, sol)
+        return _result(call, steps.solution, steps.ts[columns], steps.ys[columns].T, sol, found)
     t = ts[_are_reached(ts, call.t0, steps.solution)]
-    return _result(call, steps.solution, t, np.asarray(steps.dense(t)).T, sol)
+    return _result(call, steps.solution, t, np.asarray(steps.dense(t)).T, sol, found)
 
 
 def _are_reached(ts: np.ndarray, t0: Any, solution: ode.ODESolution) -> np.ndarray:
@@ -180,18 +186,27 @@ def _answer_traced(call: Call, tf: Any, ts: Any, dense_output: bool, ends: Any) 
     if dense_output:
         assert solution.dense is not None
         sol = OdeSolution(solution.dense.grid.ts * solution.dense.direction, solution.dense)
-    return _result(call, solution, times, states.T, sol)
+    found = (None, None) if solution.events is None else padded_lists_of(len(call.events), solution.events)
+    return _result(call, solution, times, states.T, sol, found)
 
 
-def _result(call: Call, solution: ode.ODESolution, t: Any, y: Any, sol: OdeSolution | None) -> OdeResult:
-    status = jnp.where(solution.status == Status.SUCCESS, 0, -1)
+def _result(
+    call: Call,
+    solution: ode.ODESolution,
+    t: Any,
+    y: Any,
+    sol: OdeSolution | None,
+    found: tuple[Any, Any] = (None, None),
+) -> OdeResult:
+    stopped = 0 if solution.events is None else jnp.where(solution.events.stopped, 1, 0)
+    status = jnp.where(solution.status == Status.SUCCESS, stopped, -1)
     number = int if call.eager else jnp.asarray
     return OdeResult(
         t=t,
         y=y,
         sol=sol,
-        t_events=None,
-        y_events=None,
+        t_events=found[0],
+        y_events=found[1],
         nfev=number(solution.stats["num_f"]),
         njev=number(solution.stats["num_jacobians"]),
         nlu=number(solution.stats["num_factorisations"]),
@@ -201,10 +216,7 @@ def _result(call: Call, solution: ode.ODESolution, t: Any, y: Any, sol: OdeSolut
     )
 
 
-def _check_absent(events: Any, min_step: Any) -> None:
-    if events is not None:
-        mend = "find crossings from sol with dense_output=True, or keep SciPy's solve_ivp for this call"
-        raise value_error(f"{_DOOR}: events", type(events).__name__, "None, as there are no events yet", mend)
+def _check_absent(min_step: Any) -> None:
     if is_traced(min_step) or min_step:
         mend = "leave it out: the step shrinks as the tolerance asks"
         raise value_error(f"{_DOOR}: min_step", min_step, "0", mend)

@@ -15,6 +15,7 @@ import numpy as np
 
 from sciad import ode
 from sciad.core import Status
+from sciad.scipy._events import after
 from sciad.scipy._inputs import Call
 
 _NUMBERS = 1 << 22  # in the buffers of a piece
@@ -29,6 +30,7 @@ class Steps(NamedTuple):
     hs: Any  # (steps,)
     dense: Any
     solution: ode.ODESolution
+    events: list[ode.Occurrences]  # piece by piece
 
 
 def cut(t0: float, tf: float, first_step: float | None, max_step: float | None, at: Sequence[float] = ()) -> np.ndarray:
@@ -55,10 +57,18 @@ def solve_in_pieces(call: Call, ends: np.ndarray) -> Steps:
     changed = (grid, direction, pieces[0].dense.y0)
     dense = eqx.tree_at(lambda dense: (dense.grid, dense.direction, dense.y0), last.dense, changed)
     totals = {key: sum(piece.stats[key] for piece in pieces) for key in last.stats if key.startswith("num_")}
-    solution = ode.ODESolution(last.status, last.stats | totals, last.ts, last.ys, dense)
+    solution = ode.ODESolution(last.status, last.stats | totals, last.ts, last.ys, dense, last.events)
     rows = int(grid.num_steps)
-    states = np.asarray(dense.states)[: rows + 1]
-    return Steps(direction * grid.ts[: rows + 1], states, grid.hs[:rows], dense, solution)
+    ts, states = direction * grid.ts[: rows + 1], np.array(dense.states)[: rows + 1]
+    events = [piece.events for piece in pieces if piece.events is not None]
+    if events:
+        # an event has a row of its own, as short as rounding: one of its ends is enough
+        is_double = np.append(grid.happenings.happens[:rows] & (np.arange(rows) > 0), False)
+        if events[-1].stopped:
+            end = int(events[-1].count) - 1
+            ts[-1], states[-1] = events[-1].t[end], events[-1].y[end]
+        ts, states = ts[~is_double], states[~is_double]
+    return Steps(ts, states, grid.hs[:rows], dense, solution, events)
 
 
 def _pieces(call: Call, ends: np.ndarray) -> list[Any]:
@@ -66,16 +76,20 @@ def _pieces(call: Call, ends: np.ndarray) -> list[Any]:
     capacity = _STEPS if len(ends) == 1 else _STEPS_BETWEEN_CUTS
     capacity = min(max(32, min(capacity, _NUMBERS // call.y0.size)), call.max_steps)
     y, t, left, pieces = call.y0, np.float64(call.t0), call.max_steps, []
+    options: dict[str, Any] = {"dense": True, "max_steps": capacity}
     for end in ends:
         full = True
         while full and left > 0:
-            solution = call.solve(np.array([end]), y0=y, t0=t, dense=True, max_steps=capacity)
+            if call.events:
+                found = [piece.events for piece in pieces]
+                options |= {"events": after(call.events, found), "max_events": capacity}
+            solution = call.solve(np.array([end]), y0=y, t0=t, **options)
             pieces.append(piece := jax.tree.map(np.asarray, solution))
             grid = piece.dense.grid
             t, y = piece.dense.direction * grid.ts[grid.num_steps], np.asarray(piece.dense.states)[grid.num_steps]
             left -= int(piece.stats["num_steps"])
             full = piece.status == Status.MAX_STEPS
-        if pieces[-1].status != Status.SUCCESS:
+        if pieces[-1].status != Status.SUCCESS or (call.events and pieces[-1].events.stopped):
             break
     return pieces
 

@@ -290,6 +290,13 @@ def test_direction(direction, expected):
     np.testing.assert_allclose(solution.events.t[:count], wanted, rtol=EVENTS)
 
 
+def test_a_stop_at_the_third_occurrence():
+    event = ode.Event(lambda t, y, args: jnp.sin(np.pi * t), terminal=3)
+    solution = ode.solve(constant, 0.5, [0.5, 9.0], events=event, rtol=1e-6)
+    np.testing.assert_allclose(solution.events.t[:3], [1.0, 2.0, 3.0], rtol=ACCUMULATED)
+    assert int(solution.events.count) == 3
+
+
 def test_going_backward_in_time():
     event = ode.Event(lambda t, y, args: y - 0.5)
     time = lambda y1: ode.solve(constant, y1, jnp.array([1.0, 0.0]), events=event, **SOLVE).events.t[0]

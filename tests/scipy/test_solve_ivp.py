@@ -373,7 +373,8 @@ WRONG = [
     ({"rtol": -1}, ValueError, r"rtol: got -1, expected a positive number"),
     ({"atol": [1e-3, 1e-3]}, ValueError, r"atol: got shape \(2,\), expected one number or shape \(1,\), as y0"),
     ({"atol": "small"}, TypeError, r"atol: got 'small', expected numbers"),
-    ({"events": lambda t, y: y[0]}, ValueError, r"events: got function, expected None, .*; find crossings from sol"),
+    ({"events": "y"}, TypeError, r"events: got str, expected a function event\(t, y\)"),
+    ({"events": lambda t, y: y[0] > 0}, ValueError, r"condition of events\[0\]: got bool"),
     ({"min_step": 0.1}, ValueError, r"min_step: got 0.1, expected 0; leave it out"),
     ({"max_step": 0}, ValueError, r"max_step: got 0, expected a positive number"),
     ({"first_step": -1.0}, ValueError, r"first_step: got -1.0, expected a positive number"),
@@ -407,3 +408,64 @@ def test_options_that_are_not_needed():
 @pytest.mark.parametrize("method", [ode.Rodas5P(), ode.Rodas5P, scipy.integrate.Radau])
 def test_methods_that_are_no_names(method):
     np.testing.assert_array_equal(solve_ivp(**LV, method=method).y, solve_ivp(**LV, method="Rodas5P").y)
+
+
+def fall(t, y):
+    return [y[1], -9.81]
+
+
+def height(t, y):
+    return y[0]
+
+
+def speed(t, y):
+    return y[1]
+
+
+def falling(terminal):
+    event = lambda t, y: y[0]
+    event.terminal, event.direction = terminal, -1
+    return event
+
+
+class TestEvents:
+    @pytest.mark.parametrize("t_eval", [None, [0.0, 0.5, 1.0, 1.5]])
+    @pytest.mark.parametrize("terminal", [False, True])
+    def test_as_scipy_finds_them(self, terminal, t_eval):
+        call = {"fun": fall, "t_span": (0, 2), "y0": [1.0, 5.0], "events": [speed, falling(terminal)], "t_eval": t_eval}
+        got, expected = solve_ivp(**call, rtol=1e-8), scipy_end(**call)
+        assert (got.status, got.success, got.message) == (expected.status, expected.success, expected.message)
+        for ours, theirs in zip(got.t_events + got.y_events, expected.t_events + expected.y_events, strict=True):
+            assert ours.shape == theirs.shape
+            np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(got.t[-1], expected.t[-1], rtol=1e-9)
+        np.testing.assert_allclose(got.y[:, -1], expected.y[:, -1], rtol=1e-9, atol=1e-9)
+        assert np.all(np.diff(got.t) > 1e-9)
+        if t_eval is not None:
+            np.testing.assert_array_equal(got.t, expected.t)
+
+    def test_a_stop_at_the_third_time_across_pieces(self):
+        event = lambda t, y: y[0]
+        event.terminal = 3
+        swing = lambda t, y: [y[1], -y[0]]
+        call = {"fun": swing, "t_span": (0, 20), "y0": [1.0, 0.0], "events": event, "max_step": 1.0}
+        got, expected = solve_ivp(**call, rtol=1e-10, atol=1e-10), scipy_end(**call)
+        assert got.status == expected.status == 1
+        np.testing.assert_allclose(got.t_events[0], expected.t_events[0], rtol=1e-8)
+
+    def test_no_event_found(self):
+        got = solve_ivp(fall, (0, 0.1), [1.0, 0], events=height)
+        assert got.status == 0
+        assert [len(t) for t in got.t_events] == [len(y) for y in got.y_events] == [0]
+
+    def test_derivatives_of_event_times(self):
+        event = falling(True)
+
+        def landing(speed):
+            result = solve_ivp(
+                fall, (0.0, 9.0), jnp.stack([0.0 * speed, speed]), t_eval=[9.0], events=event, rtol=1e-10
+            )
+            return result.t_events[0][0]
+
+        value, slope = jax.value_and_grad(landing)(3.0)
+        np.testing.assert_allclose([value, slope], [6 / 9.81, 2 / 9.81], rtol=1e-9)
