@@ -21,8 +21,8 @@ _PROGRESS_EVERY = 256
 class Grid(NamedTuple):
     """The accepted steps: step i goes from (ts[i], xs[i]) over hs[i], as records[i] says.
 
-    xs holds the method's memory, which begins with the state. Beyond the last step ts is the start, all else is zero:
-    right-hand sides may be evaluated there at any time.
+    xs holds the method's memory, which begins with the state; with a `stride` of K only that of every K-th step, in row
+    i / K. Beyond the last step ts is the start, all else is zero: right-hand sides may be evaluated there at any time.
     """
 
     ts: Float[Array, "capacity+1"]
@@ -60,7 +60,7 @@ def integrate(
     method: Method,
     system: System,
     max_steps: int,
-    record: bool,
+    stride: int,
     dense: bool,
     progress: Progress | None,
     t0: Array,
@@ -70,8 +70,9 @@ def integrate(
 ) -> tuple[Trajectory, Grid | None]:
     """Solve M y' = f(t, y) from t0 through the increasing `t_save`, all at or after t0.
 
-    With `record` the accepted grid is kept, in buffers of `max_steps` rows; without, memory does not depend on the
-    number of steps. With `dense` interpolation is kept accurate in all steps, not only in those that are read.
+    With a `stride` the accepted grid is kept, in buffers of `max_steps` rows, and the state of every stride-th step;
+    with 0 nothing is kept, and memory does not depend on the number of steps. With `dense` interpolation is kept
+    accurate in all steps, not only in those that are read.
     """
     t_end = t_save[-1]
 
@@ -105,7 +106,7 @@ def integrate(
             saved=saved,
             num_saved=num_saved,
             num_dense_f=completed.num_f,
-            grid=_record(method, s, h, accepted, t, step),
+            grid=_record(method, s, h, accepted, t, step, stride),
         )
         _report(progress, state, t0, t_end)
         return state
@@ -113,7 +114,7 @@ def integrate(
     s = lax.while_loop(
         lambda s: (s.t < t_end) & (s.tries < max_steps) & (s.status == Status.SUCCESS),
         body,
-        _initial_state(method, system, max_steps, record, t0, t_save, y0, tolerance),
+        _initial_state(method, system, max_steps, stride, t0, t_save, y0, tolerance),
     )
     status = jnp.where((s.status == Status.SUCCESS) & (s.t < t_end), Status.MAX_STEPS, s.status).astype(jnp.int32)
     stats = {
@@ -133,7 +134,7 @@ def _initial_state(
     method: Method,
     system: System,
     max_steps: int,
-    record: bool,
+    stride: int,
     t0: Array,
     t_save: Array,
     y0: Array,
@@ -159,7 +160,7 @@ def _initial_state(
         saved=jnp.where(at_start[:, None], y0, jnp.nan),
         num_saved=jnp.sum(at_start, dtype=jnp.int32),
         num_dense_f=zero if method.dense_evaluations else None,
-        grid=_empty_grid(method, max_steps + 1, t0, y0, carry) if record else None,
+        grid=_empty_grid(method, max_steps + 1, stride, t0, y0, carry) if stride else None,
     )
 
 
@@ -238,19 +239,23 @@ def replay(
     return play(system, grid.ts[i], x, h, record, lax.stop_gradient(grid.xs[i + 1]))
 
 
-def _empty_grid(method: Method, capacity: int, t0: Array, y0: Array, carry: PyTree) -> Grid:
+def _empty_grid(method: Method, capacity: int, stride: int, t0: Array, y0: Array, carry: PyTree) -> Grid:
     x = method.memory(y0, carry)
+    num_states = capacity if stride == 1 else -(-(capacity - 1) // stride) + 1
     return Grid(
         ts=jnp.full(capacity, t0),
         hs=jnp.zeros(capacity, t0.dtype),
-        xs=jnp.zeros((capacity, x.shape[0]), x.dtype).at[0].set(x),
+        xs=jnp.zeros((num_states, x.shape[0]), x.dtype).at[0].set(x),
         records=jax.tree.map(lambda leaf: jnp.zeros(capacity, leaf.dtype), method.record(carry)),
         num_steps=jnp.zeros((), jnp.int32),
     )
 
 
-def _record(method: Method, s: _State, h: Array, accepted: Array, t: Array, step: Step) -> Grid | None:
-    """Keep the step; after a rejection the same rows are written again, so that no branch is needed."""
+def _record(method: Method, s: _State, h: Array, accepted: Array, t: Array, step: Step, stride: int) -> Grid | None:
+    """Keep the step; after a rejection the same rows are written again, so that no branch is needed.
+
+    For the same reason every state is written, each over the one before until a row's last, that of a full stride.
+    """
     if s.grid is None:
         return None
     i = s.accepted
@@ -260,7 +265,7 @@ def _record(method: Method, s: _State, h: Array, accepted: Array, t: Array, step
     return Grid(
         ts=write(s.grid.ts, jnp.where(accepted, t, s.t), end),
         hs=write(s.grid.hs, jnp.where(accepted, h, 0.0), i),
-        xs=write(s.grid.xs, x, end),
+        xs=write(s.grid.xs, x, (end + stride - 1) // stride),
         records=jax.tree.map(lambda rows, row: write(rows, row, i), s.grid.records, method.record(s.carry)),
         num_steps=end,
     )

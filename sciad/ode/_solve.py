@@ -218,8 +218,8 @@ def _checked_adjoint(adjoint: Any, dense: bool) -> Adjoint:
     adjoint = Discrete() if adjoint is None else adjoint
     if not isinstance(adjoint, Adjoint):
         raise type_error("ode.solve: adjoint", adjoint, "a way to differentiate, such as ode.Discrete()")
-    if dense and not isinstance(adjoint, Discrete):
-        raise value_error("ode.solve: adjoint", f"{type(adjoint).__name__} with dense=True", "Discrete()")
+    if dense and adjoint != Discrete():
+        raise value_error("ode.solve: adjoint", f"{adjoint} with dense=True", "Discrete()")
     return adjoint
 
 
