@@ -73,6 +73,7 @@ class BDF(Method):
     order = 1  # of the first step; the rest is controlled here
     evaluations = 3
     implicit = True
+    one_step = False
 
     def init(self, system: System, t: Array, y: Array, h: Array) -> _Carry:
         zero, c = jnp.zeros((), jnp.int32), h.astype(y.dtype) / float(_ALPHA[1])

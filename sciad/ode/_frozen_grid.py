@@ -18,19 +18,38 @@ The discrete adjoint itself: Hager,
 "Runge-Kutta methods in optimal control and the transformed adjoint system", Numer. Math. 87 (2000).
 """
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, PyTree
 
 from sciad.core import LinearSystem, linear_solve
-from sciad.ode._loop import Grid, Trajectory, read, replay
+from sciad.ode._loop import Grid, Trajectory
 from sciad.ode._problem import Inputs, Problem, run
+from sciad.ode._sweeps import (
+    AdjointState,
+    Context,
+    ForwardState,
+    Read,
+    Tangent,
+    adjoint_end,
+    adjoint_start,
+    adjoint_step,
+    end_at,
+    first_state,
+    forward_start,
+    forward_step,
+    interpolation_at,
+    make_context,
+    memory_at_start,
+    no_change,
+    step_at,
+    tangent_of_trajectory,
+    zero_tangent,
+)
 from sciad.ode._time import instantiate
 
 _BLOCK = 32  # steps whose residuals are computed together; blocks beyond the last step are skipped
@@ -41,25 +60,25 @@ def solve_on_grid(problem: Problem, inputs: Inputs) -> Trajectory:
 
     @jax.custom_jvp
     def solve(inputs: Inputs) -> Trajectory:
-        return run(problem, False, inputs)[0]
+        return run(problem, 0, inputs)[0]
 
     @partial(solve.defjvp, symbolic_zeros=True)
     def _(primals: Any, tangents: Any) -> Any:
         (inputs,), (dot,) = primals, tangents
         trajectory, grid = record_grid(problem, inputs)
-        u = _Tangent(instantiate(dot.y0, inputs.y0), instantiate(dot.p, inputs.p))
-        read_dot = _tangent_of_read(problem, _context(inputs, grid, trajectory), u)
-        return trajectory, _tangent_of_trajectory(trajectory, read_dot)
+        u = Tangent(instantiate(dot.y0, inputs.y0), instantiate(dot.p, inputs.p))
+        read_dot = _tangent_of_read(problem, make_context(inputs, trajectory, grid), u)
+        return trajectory, tangent_of_trajectory(trajectory, read_dot)
 
     return solve(inputs)
 
 
 def record_grid(problem: Problem, inputs: Inputs) -> tuple[Trajectory, Grid]:
-    """Solve and keep the grid, with `saved` and `grid.xs` differentiable in y0 and p in every mode."""
+    """Solve and keep the grid, with `saved`, `events.xs` and `grid.xs` differentiable in y0 and p in every mode."""
 
     @jax.custom_jvp
     def solve(inputs: Inputs) -> tuple[Trajectory, Grid]:
-        trajectory, grid = run(problem, True, inputs)
+        trajectory, grid = run(problem, 1, inputs)
         assert grid is not None
         return trajectory, grid
 
@@ -67,217 +86,104 @@ def record_grid(problem: Problem, inputs: Inputs) -> tuple[Trajectory, Grid]:
     def _(primals: Any, tangents: Any) -> Any:
         (inputs,), (dot,) = primals, tangents
         trajectory, grid = record_grid(problem, inputs)
-        u = _Tangent(instantiate(dot.y0, inputs.y0), instantiate(dot.p, inputs.p))
-        context = _context(inputs, grid, trajectory)
+        u = Tangent(instantiate(dot.y0, inputs.y0), instantiate(dot.p, inputs.p))
+        context = make_context(inputs, trajectory, grid)
         # a sweep for each, but who reads only one of the two pays for one
         xs_dot = _tangent_of_grid(problem, context, u)
-        read_dot = _tangent_of_read(problem, context, u)
-        trajectory_dot = _tangent_of_trajectory(trajectory, read_dot)
-        return (trajectory, grid), (trajectory_dot, _zero_tangent(grid)._replace(xs=xs_dot))
+        trajectory_dot = tangent_of_trajectory(trajectory, _tangent_of_read(problem, context, u))
+        return (trajectory, grid), (trajectory_dot, zero_tangent(grid)._replace(xs=xs_dot))
 
     return solve(inputs)
-
-
-class _Tangent(NamedTuple):
-    """A direction in (y0, p)."""
-
-    y0: Array
-    p: PyTree
-
-
-class _Read(NamedTuple):
-    """What a solve is read by: the states at the save times, and the memory at each row where an event fired."""
-
-    saved: Array
-    events: Array | None
-
-
-class _Context(NamedTuple):
-    """What a sweep reads besides its direction."""
-
-    grid: Grid
-    t_save: Array
-    event_rows: Array | None  # in the grid; -1 for none
-    p: PyTree
-    q: PyTree
-
-
-def _context(inputs: Inputs, grid: Grid, trajectory: Trajectory) -> _Context:
-    return _Context(grid, inputs.t_save, _event_rows(trajectory), inputs.p, inputs.q)
-
-
-def _event_rows(trajectory: Trajectory) -> Array | None:
-    events = trajectory.events
-    return None if events is None or events.rows.shape[0] == 0 else events.rows
-
-
-def _tangent_of_trajectory(trajectory: Trajectory, read_dot: _Read) -> Trajectory:
-    zero = _zero_tangent(trajectory)
-    events = trajectory.events
-    if read_dot.events is not None:
-        assert events is not None
-        assert zero.events is not None
-        events = zero.events._replace(xs=read_dot.events)
-    else:
-        events = zero.events
-    return zero._replace(saved=read_dot.saved, events=events)
 
 
 # ---------------------------------------------------------------------------------------- the lean system: saved states
 
 
-def _tangent_of_read(problem: Problem, context: _Context, u: _Tangent) -> _Read:
+def _tangent_of_read(problem: Problem, context: Context, u: Tangent) -> Read:
     """Return the tangent of all that is read: x = (u, v) solves u = b_u, v - L u = b_v."""
 
-    def residual(context: _Context, x: Any) -> Any:
+    def residual(context: Context, x: Any) -> Any:
         u, v = x
         xs_dot = _tangent_of_grid(problem, context, u)
         return u, jax.tree.map(jnp.subtract, v, _read_from_grid(problem, context, u.y0, xs_dot, u.p))
 
-    def solve(context: _Context, b: Any) -> Any:
+    def solve(context: Context, b: Any) -> Any:
         u, b_v = b
         return u, jax.tree.map(jnp.add, b_v, _forward_sweep(problem, context, u))
 
-    def transpose_solve(context: _Context, b: Any) -> Any:
+    def transpose_solve(context: Context, b: Any) -> Any:
         u_bar, v_bar = b
         return jax.tree.map(jnp.add, u_bar, _adjoint_sweep(problem, context, v_bar)), v_bar
 
-    rows = context.event_rows
-    events = None if rows is None else jnp.zeros((rows.shape[0], context.grid.xs.shape[1]), u.y0.dtype)
-    b = (u, _Read(jnp.zeros((context.t_save.shape[0], u.y0.shape[0]), u.y0.dtype), events))
+    b = (u, no_change(context, u.y0))
     return linear_solve(LinearSystem(residual, solve, transpose_solve), context, b)[1]
 
 
-def _forward_sweep(problem: Problem, context: _Context, u: _Tangent) -> _Read:
+def _forward_sweep(problem: Problem, context: Context, u: Tangent) -> Read:
     """Return L u: carry the tangent from step to step and read it off at the save times; NaN where it did not come."""
-    grid, t_save, event_rows, p, q = context
-    num_saved = t_save.shape[0]
-    at_start = t_save <= grid.ts[0]
-    saved_dot = jnp.where(at_start[:, None], u.y0, jnp.nan)
+    grid = context.grid
 
-    def body(s: Any) -> Any:
-        i, x_dot, saved_dot, j, events_dot, k = s
-        if event_rows is not None:
-            is_event, k_here = _is_event_row(event_rows, k, i)
-            events_dot = _update_row(events_dot, x_dot, k_here, is_event)
-            k = k + is_event
-        step = _step_at(problem, grid, q, i)
-        (_, dense), (x_dot, dense_dot) = jax.jvp(step, (grid.xs[i], p), (x_dot, u.p))
+    def body(s: tuple[Array, ForwardState]) -> tuple[Array, ForwardState]:
+        i, state = s
+        return i + 1, forward_step(problem, context, u, i, grid.xs[i], state)[1]
 
-        def due(s: Any) -> Array:
-            _, j = s
-            return (j < num_saved) & (t_save[jnp.minimum(j, num_saved - 1)] <= grid.ts[i + 1])
-
-        def read(s: Any) -> Any:
-            saved_dot, j = s
-            value_dot = jax.jvp(_interpolation_at(problem, grid, i, t_save[j]), (dense,), (dense_dot,))[1]
-            return lax.dynamic_update_index_in_dim(saved_dot, value_dot, j, 0), j + 1
-
-        saved_dot, j = lax.while_loop(due, read, (saved_dot, j))
-        return i + 1, x_dot, saved_dot, j, events_dot, k
-
-    x_dot = jax.jvp(_start(problem, context), (_first_state(grid, u.y0), p), (u.y0, u.p))[1]
-    zero = jnp.zeros((), jnp.int32)
-    events_dot = None if event_rows is None else jnp.zeros((event_rows.shape[0], *x_dot.shape), x_dot.dtype)
-    start = (zero, x_dot, saved_dot, jnp.sum(at_start, dtype=jnp.int32), events_dot, zero)
-    _, _, saved_dot, _, events_dot, _ = lax.while_loop(lambda s: s[0] < grid.num_steps, body, start)
-    return _Read(saved_dot, events_dot)
+    start = (jnp.zeros((), jnp.int32), forward_start(problem, context, u))
+    return lax.while_loop(lambda s: s[0] < grid.num_steps, body, start)[1].read_dot
 
 
-def _adjoint_sweep(problem: Problem, context: _Context, read_bar: _Read) -> _Tangent:
+def _adjoint_sweep(problem: Problem, context: Context, read_bar: Read) -> Tangent:
     """Return L^T v_bar: carry the cotangent backward, adding each save time's share in the step where it lies."""
-    grid, t_save, event_rows, p, q = context
-    saved_bar, events_bar = read_bar
-    num_saved = t_save.shape[0]
-    num_reached = jnp.sum(t_save <= grid.ts[grid.num_steps], dtype=jnp.int32)
-    # A save time that was not reached has the value NaN; a loss that uses it gets a NaN gradient, not a wrong one.
-    unreached = (jnp.arange(num_saved) >= num_reached)[:, None] & (saved_bar != 0)
-    poison = jnp.sum(jnp.where(unreached, jnp.nan, 0.0))
+    grid = context.grid
 
-    def body(s: Any) -> Any:
-        i, x_bar, p_bar, j, k = s
-        (_, dense), pull_back = jax.vjp(_step_at(problem, grid, q, i), grid.xs[i], p)
+    def body(s: tuple[Array, AdjointState]) -> tuple[Array, AdjointState]:
+        i, state = s
+        return i - 1, adjoint_step(problem, context, read_bar, i, grid.xs[i], state)
 
-        def due(s: Any) -> Array:
-            _, j = s
-            return (j > 0) & (t_save[jnp.maximum(j - 1, 0)] > grid.ts[i])
-
-        def read(s: Any) -> Any:
-            dense_bar, j = s
-            interpolation = _interpolation_at(problem, grid, i, t_save[j - 1])
-            (share,) = jax.vjp(interpolation, dense)[1](saved_bar[j - 1])
-            return jax.tree.map(jnp.add, dense_bar, share), j - 1
-
-        dense_bar, j = lax.while_loop(due, read, (jax.tree.map(jnp.zeros_like, dense), j))
-        x_bar, p_share = pull_back((x_bar, dense_bar))
-        if event_rows is not None:
-            is_event, k_here = _is_event_row(event_rows, k - 1, i)
-            assert events_bar is not None
-            x_bar = x_bar + jnp.where(is_event, events_bar[k_here], 0.0)
-            k = k - is_event
-        return i - 1, x_bar, jax.tree.map(jnp.add, p_bar, p_share), j, k
-
-    zero_x, zero_p = jax.tree.map(lambda leaf: jnp.zeros_like(leaf) + poison.astype(leaf.dtype), (grid.xs[0], p))
-    num_events = jnp.sum(event_rows >= 0, dtype=jnp.int32) if event_rows is not None else jnp.zeros((), jnp.int32)
-    start = (grid.num_steps - 1, zero_x, zero_p, num_reached, num_events)
-    _, x_bar, p_bar, _, _ = lax.while_loop(lambda s: s[0] >= 0, body, start)
-    y_bar, p_share = jax.vjp(_start(problem, context), _first_state(grid, saved_bar[0]), p)[1](x_bar)
-    at_start = t_save <= grid.ts[0]
-    y_bar = y_bar + jnp.sum(jnp.where(at_start[:, None], saved_bar, 0.0), axis=0)
-    return _Tangent(y_bar, jax.tree.map(jnp.add, p_bar, p_share))
-
-
-def _is_event_row(event_rows: Array, k: Array, i: Array) -> tuple[Array, Array]:
-    """Return whether row i of the grid is that of event k, and k inside the bounds."""
-    k_here = jnp.clip(k, 0, event_rows.shape[0] - 1)
-    return (event_rows[k_here] == i) & (k == k_here), k_here
-
-
-def _update_row(rows: Array, row: Array, k: Array, update: Array) -> Array:
-    old = lax.dynamic_index_in_dim(rows, k, 0, keepdims=False)
-    return lax.dynamic_update_index_in_dim(rows, jnp.where(update, row, old), k, 0)
+    start = (grid.num_steps - 1, adjoint_start(context, read_bar))
+    state = lax.while_loop(lambda s: s[0] >= 0, body, start)[1]
+    return adjoint_end(problem, context, read_bar, state)
 
 
 # ------------------------------------------------------------------------------------ the full system: the trajectory
 
 
-def _tangent_of_grid(problem: Problem, context: _Context, u: _Tangent) -> Array:
+def _tangent_of_grid(problem: Problem, context: Context, u: Tangent) -> Array:
     """Return the tangent of all memories: dx_0 from u, dx_{i+1} - (dPhi_i/dx) dx_i - (dPhi_i/dp) dp = 0."""
 
-    def residual(context: _Context, x: Any) -> Any:
+    def residual(context: Context, x: Any) -> Any:
         xs_dot, p_dot = x
         predicted = _steps_in_blocks(problem, context, xs_dot[:-1], p_dot)
         return xs_dot - jnp.concatenate([jnp.zeros_like(xs_dot[:1]), predicted]), p_dot
 
-    def solve(context: _Context, b: Any) -> Any:
+    def solve(context: Context, b: Any) -> Any:
         return _forward_sweep_of_grid(problem, context, *b), b[1]
 
-    def transpose_solve(context: _Context, b: Any) -> Any:
+    def transpose_solve(context: Context, b: Any) -> Any:
         return _adjoint_sweep_of_grid(problem, context, *b)
 
     grid = context.grid
-    x_dot = jax.jvp(_start(problem, context), (_first_state(grid, u.y0), context.p), (u.y0, u.p))[1]
+    x_dot = jax.jvp(memory_at_start(problem, context), (first_state(grid, u.y0), context.p), (u.y0, u.p))[1]
     b = (jnp.zeros_like(grid.xs).at[0].set(x_dot), u.p)
     return linear_solve(LinearSystem(residual, solve, transpose_solve), context, b)[0]
 
 
-def _forward_sweep_of_grid(problem: Problem, context: _Context, b: Array, p_dot: PyTree) -> Array:
+def _forward_sweep_of_grid(problem: Problem, context: Context, b: Array, p_dot: PyTree) -> Array:
     grid, _, _, p, q = context
 
     def body(s: Any) -> Any:
         i, x_dot, out = s
-        x_dot = jax.jvp(_end_at(problem, grid, q, i), (grid.xs[i], p), (x_dot, p_dot))[1] + b[i + 1]
+        x_dot = jax.jvp(end_at(problem, grid, q, i), (grid.xs[i], p), (x_dot, p_dot))[1] + b[i + 1]
         return i + 1, x_dot, lax.dynamic_update_index_in_dim(out, x_dot, i + 1, 0)
 
     return lax.while_loop(lambda s: s[0] < grid.num_steps, body, (jnp.zeros((), jnp.int32), b[0], b))[2]
 
 
-def _adjoint_sweep_of_grid(problem: Problem, context: _Context, c: Array, p_bar: PyTree) -> tuple[Array, PyTree]:
+def _adjoint_sweep_of_grid(problem: Problem, context: Context, c: Array, p_bar: PyTree) -> tuple[Array, PyTree]:
     grid, _, _, p, q = context
 
     def body(s: Any) -> Any:
         i, x_bar, p_bar, out = s
-        x_share, p_share = jax.vjp(_end_at(problem, grid, q, i), grid.xs[i], p)[1](x_bar)
+        x_share, p_share = jax.vjp(end_at(problem, grid, q, i), grid.xs[i], p)[1](x_bar)
         x_bar = x_share + c[i]
         out = lax.dynamic_update_index_in_dim(out, x_bar, i, 0)
         return i - 1, x_bar, jax.tree.map(jnp.add, p_bar, p_share), out
@@ -286,7 +192,7 @@ def _adjoint_sweep_of_grid(problem: Problem, context: _Context, c: Array, p_bar:
     return out, p_bar
 
 
-def _steps_in_blocks(problem: Problem, context: _Context, xs_dot: Array, p_dot: PyTree) -> Array:
+def _steps_in_blocks(problem: Problem, context: Context, xs_dot: Array, p_dot: PyTree) -> Array:
     """Return (dPhi_i/dx) dx_i + (dPhi_i/dp) dp for every step; idle blocks are skipped."""
     grid, _, _, p, q = context
     capacity, m = xs_dot.shape
@@ -297,7 +203,7 @@ def _steps_in_blocks(problem: Problem, context: _Context, xs_dot: Array, p_dot: 
     def one_step(i: Array, x_dot: Array) -> Array:
         inside = i < grid.num_steps
         i = jnp.where(inside, i, 0)  # beyond the last step there is none to evaluate f in: do the first, and drop it
-        step = _step_at(problem, grid, q, i, branches=False)
+        step = step_at(problem, grid, q, i, branches=False)
         x_end_dot = jax.jvp(lambda x, p: step(x, p)[0], (grid.xs[i], p), (x_dot, p_dot))[1]
         return jnp.where(inside, x_end_dot, 0.0)
 
@@ -314,7 +220,7 @@ def _steps_in_blocks(problem: Problem, context: _Context, xs_dot: Array, p_dot: 
     return blocks.reshape(-1, m)[:capacity]
 
 
-def _read_from_grid(problem: Problem, context: _Context, y0_dot: Array, xs_dot: Array, p_dot: PyTree) -> _Read:
+def _read_from_grid(problem: Problem, context: Context, y0_dot: Array, xs_dot: Array, p_dot: PyTree) -> Read:
     """Return the tangent of all that is read from that of the grid; save times are independent of each other here."""
     grid, t_save, event_rows, p, q = context
     last = jnp.maximum(grid.num_steps - 1, 0)
@@ -323,8 +229,8 @@ def _read_from_grid(problem: Problem, context: _Context, y0_dot: Array, xs_dot: 
     def one_time(t: Array) -> Array:
         # the step with ts[i] < t <= ts[i + 1]
         i = jnp.clip(jnp.sum((steps <= grid.num_steps) & (grid.ts < t), dtype=jnp.int32) - 1, 0, last)
-        step = _step_at(problem, grid, q, i, branches=False)
-        read = lambda x, p: _interpolation_at(problem, grid, i, t)(step(x, p)[1])
+        step = step_at(problem, grid, q, i, branches=False)
+        read = lambda x, p: interpolation_at(problem, grid, i, t)(step(x, p)[1])
         y_dot = jax.jvp(read, (grid.xs[i], p), (xs_dot[i], p_dot))[1]
         reached = t <= grid.ts[grid.num_steps]
         return jnp.where(t <= grid.ts[0], y0_dot, jnp.where(reached, y_dot, 0.0))
@@ -332,42 +238,4 @@ def _read_from_grid(problem: Problem, context: _Context, y0_dot: Array, xs_dot: 
     events_dot = None
     if event_rows is not None:
         events_dot = jnp.where(event_rows[:, None] >= 0, xs_dot[jnp.maximum(event_rows, 0)], 0.0)
-    return _Read(jax.vmap(one_time)(t_save), events_dot)
-
-
-# ------------------------------------------------------------------------------------------------------ shared pieces
-
-
-def _start(problem: Problem, context: _Context) -> Callable[[Array, PyTree], Array]:
-    """Return (y0, p) -> the memory at the start."""
-    grid, t_save, _, _, q = context
-    first = jax.tree.map(lambda rows: rows[0], grid.records)
-    return lambda y, p: problem.method.remember(problem.system(p, q, t_save[-1]), grid.ts[0], y, first)
-
-
-def _first_state(grid: Grid, like: Array) -> Array:
-    return grid.xs[0, : like.shape[-1]]
-
-
-def _step_at(
-    problem: Problem, grid: Grid, q: PyTree, i: Array, *, branches: bool = True
-) -> Callable[[Array, PyTree], tuple[Array, PyTree]]:
-    """Return (x, p) -> (memory at the end, dense output) of step i."""
-
-    def step(x: Array, p: PyTree) -> tuple[Array, PyTree]:
-        return replay(problem.method, problem.system(p, q, grid.ts[i + 1]), grid, i, x, branches=branches)
-
-    return step
-
-
-def _end_at(problem: Problem, grid: Grid, q: PyTree, i: Array) -> Callable[[Array, PyTree], Array]:
-    step = _step_at(problem, grid, q, i)
-    return lambda x, p: step(x, p)[0]
-
-
-def _interpolation_at(problem: Problem, grid: Grid, i: Array, t: Array) -> Callable[[PyTree], Array]:
-    return lambda dense: read(problem.method, grid, i, dense, t)
-
-
-def _zero_tangent(tree: Any) -> Any:
-    return jax.tree.map(lambda leaf: SymbolicZero(jax.typeof(leaf).to_tangent_aval()), tree)
+    return Read(jax.vmap(one_time)(t_save), events_dot)

@@ -34,8 +34,8 @@ _PROGRESS_EVERY = 256
 class Grid(NamedTuple):
     """The accepted steps: step i goes from (ts[i], xs[i]) over hs[i], as records[i] says.
 
-    xs holds the method's memory, which begins with the state. Beyond the last step ts is the start, all else is zero:
-    right-hand sides may be evaluated there at any time.
+    xs holds the method's memory, which begins with the state; with a `stride` of K only that of every K-th step, in row
+    i / K. Beyond the last step ts is the start, all else is zero: right-hand sides may be evaluated there at any time.
     """
 
     ts: Float[Array, "capacity+1"]
@@ -76,7 +76,7 @@ def integrate(
     method: Method,
     system: System,
     max_steps: int,
-    record: bool,
+    stride: int,
     dense: bool,
     progress: Progress | None,
     t0: Array,
@@ -86,8 +86,9 @@ def integrate(
 ) -> tuple[Trajectory, Grid | None]:
     """Solve M y' = f(t, y) from t0 through the increasing `t_save`, all at or after t0.
 
-    With `record` the accepted grid is kept, in buffers of `max_steps` rows; without, memory does not depend on the
-    number of steps. With `dense` interpolation is kept accurate in all steps, not only in those that are read.
+    With a `stride` the accepted grid is kept, in buffers of `max_steps` rows, and the state of every stride-th step;
+    with 0 nothing is kept, and memory does not depend on the number of steps. With `dense` interpolation is kept
+    accurate in all steps, not only in those that are read.
     """
     t_end = t_save[-1]
     span = t_end - t0
@@ -129,13 +130,13 @@ def integrate(
             saved=saved,
             num_saved=num_saved,
             num_dense_f=completed.num_f,
-            grid=_record(method, s, h, accepted, t, step),
+            grid=_record(method, s, h, accepted, t, step, stride),
             watch=watch,
         )
 
     def happen(s: _State) -> _State:
         """Cross the event or jump that is pending: a row of the grid of its own, and a new start after it."""
-        return _happen(method, system, s, t_save, span, tolerance)
+        return _happen(method, system, s, t_save, span, tolerance, stride)
 
     def body(s: _State) -> _State:
         state = step(s) if s.watch is None else lax.cond(s.watch.pending.happens, happen, step, s)
@@ -149,7 +150,7 @@ def integrate(
     s = lax.while_loop(
         goes_on,
         body,
-        _initial_state(method, system, max_steps, record, t0, t_save, y0, tolerance),
+        _initial_state(method, system, max_steps, stride, t0, t_save, y0, tolerance),
     )
     unfinished = (s.status == Status.SUCCESS) & (s.t < t_end)
     if s.watch is not None:
@@ -175,7 +176,7 @@ def _initial_state(
     method: Method,
     system: System,
     max_steps: int,
-    record: bool,
+    stride: int,
     t0: Array,
     t_save: Array,
     y0: Array,
@@ -202,7 +203,7 @@ def _initial_state(
         saved=jnp.where(at_start[:, None], y0, jnp.nan),
         num_saved=jnp.sum(at_start, dtype=jnp.int32),
         num_dense_f=zero if method.dense_evaluations else None,
-        grid=_empty_grid(method, max_steps + 1, t0, y0, carry, watch) if record else None,
+        grid=_empty_grid(method, max_steps + 1, stride, t0, y0, carry, watch) if stride else None,
         watch=watch,
     )
 
@@ -253,7 +254,9 @@ def _watched(
     return watch, h_next, changed
 
 
-def _happen(method: Method, system: System, s: _State, t_save: Array, span: Array, tolerance: Tolerance) -> _State:
+def _happen(
+    method: Method, system: System, s: _State, t_save: Array, span: Array, tolerance: Tolerance, stride: int
+) -> _State:
     happenings, watch, t_end = system.happenings, s.watch, t_save[-1]
     assert happenings is not None
     assert watch is not None
@@ -283,7 +286,7 @@ def _happen(method: Method, system: System, s: _State, t_save: Array, span: Arra
         status=jnp.where(overfull, Status.MAX_EVENTS, s.status).astype(jnp.int32),
         saved=saved,
         num_saved=num_saved,
-        grid=_record(method, s, h, jnp.ones((), bool), t, restarted),
+        grid=_record(method, s, h, jnp.ones((), bool), t, restarted, stride),
         watch=await_jump(happenings, watch, t, span),
     )
 
@@ -403,21 +406,27 @@ def read(method: Method, grid: Grid, i: Array, dense: PyTree, t: Array) -> Float
     return jnp.where(grid.happenings.happens[i], read_crossing(crossing, grid.ts[i], y, grid.hs[i], t), in_step)
 
 
-def _empty_grid(method: Method, capacity: int, t0: Array, y0: Array, carry: PyTree, watch: Watch | None) -> Grid:
+def _empty_grid(
+    method: Method, capacity: int, stride: int, t0: Array, y0: Array, carry: PyTree, watch: Watch | None
+) -> Grid:
     x = method.memory(y0, carry)
+    num_states = capacity if stride == 1 else -(-(capacity - 1) // stride) + 1
     rows_of = lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype)
     return Grid(
         ts=jnp.full(capacity, t0),
         hs=jnp.zeros(capacity, t0.dtype),
-        xs=jnp.zeros((capacity, x.shape[0]), x.dtype).at[0].set(x),
+        xs=jnp.zeros((num_states, x.shape[0]), x.dtype).at[0].set(x),
         records=jax.tree.map(rows_of, method.record(carry)),
         num_steps=jnp.zeros((), jnp.int32),
         happenings=None if watch is None else jax.tree.map(rows_of, watch.pending),
     )
 
 
-def _record(method: Method, s: _State, h: Array, accepted: Array, t: Array, step: Step) -> Grid | None:
-    """Keep the step; after a rejection the same rows are written again, so that no branch is needed."""
+def _record(method: Method, s: _State, h: Array, accepted: Array, t: Array, step: Step, stride: int) -> Grid | None:
+    """Keep the step; after a rejection the same rows are written again, so that no branch is needed.
+
+    For the same reason every state is written, each over the one before until a row's last, that of a full stride.
+    """
     if s.grid is None:
         return None
     i = s.accepted
@@ -428,7 +437,7 @@ def _record(method: Method, s: _State, h: Array, accepted: Array, t: Array, step
     return Grid(
         ts=write(s.grid.ts, jnp.where(accepted, t, s.t), end),
         hs=write(s.grid.hs, jnp.where(accepted, h, 0.0), i),
-        xs=write(s.grid.xs, x, end),
+        xs=write(s.grid.xs, x, (end + stride - 1) // stride),
         records=jax.tree.map(write_row, s.grid.records, method.record(s.carry)),
         num_steps=end,
         happenings=None if s.watch is None else jax.tree.map(write_row, s.grid.happenings, s.watch.pending),

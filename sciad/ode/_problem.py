@@ -36,13 +36,13 @@ class Inputs(NamedTuple):
     tolerance: Tolerance
 
 
-def run(problem: Problem, record: bool, inputs: Inputs) -> tuple[Trajectory, Grid | None]:
-    """Solve, and keep the accepted steps if told to `record`; not to be differentiated."""
+def run(problem: Problem, stride: int, inputs: Inputs) -> tuple[Trajectory, Grid | None]:
+    """Solve, and keep the accepted steps unless `stride` is 0, with every stride-th state; not to be differentiated."""
 
     def loop(inputs: Inputs) -> tuple[Trajectory, Grid | None]:
         y0, p, q, t0, t_save, tolerance = inputs
         system = problem.system(p, q, t_save[-1])
-        static = (problem.max_steps, record, problem.dense, problem.progress)
+        static = (problem.max_steps, stride, problem.dense, problem.progress)
         return integrate(problem.loop_method, system, *static, t0, t_save, y0, tolerance)
 
     return lane_after_lane(loop)(inputs)

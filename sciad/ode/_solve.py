@@ -280,9 +280,10 @@ def _checked_adjoint(adjoint: Any, dense: bool, happens: bool) -> Adjoint:
     adjoint = Discrete() if adjoint is None else adjoint
     if not isinstance(adjoint, Adjoint):
         raise type_error("ode.solve: adjoint", adjoint, "a way to differentiate, such as ode.Discrete()")
-    for option, given in (("dense=True", dense), ("events or jumps", happens)):
-        if given and not isinstance(adjoint, Discrete):
-            raise value_error("ode.solve: adjoint", f"{type(adjoint).__name__} with {option}", "Discrete()")
+    if dense and adjoint != Discrete():
+        raise value_error("ode.solve: adjoint", f"{adjoint} with dense=True", "Discrete()")
+    if happens and not isinstance(adjoint, Discrete):
+        raise value_error("ode.solve: adjoint", f"{type(adjoint).__name__} with events or jumps", "Discrete()")
     return adjoint
 
 

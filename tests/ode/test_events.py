@@ -134,12 +134,12 @@ def test_e18_the_time_of_a_switch_is_differentiable():
 # ------------------------------------------------------------------------------------------------- whole small models
 
 
-def ball(x):
+def ball(x, **options):
     """Return the times of the first three bounces, and the height at t = 2, from (height, restitution)."""
     height, restitution = x
     bounce = ode.Event(lambda t, y, r: y[0], direction=-1, reset=lambda t, y, r: jnp.stack([y[0], -r * y[1]]))
     y0 = jnp.stack([height, jnp.zeros_like(height)])
-    solution = ode.solve(fall, y0, jnp.array([0.0, 2.0]), restitution, events=bounce, max_events=8, **SOLVE)
+    solution = ode.solve(fall, y0, jnp.array([0.0, 2.0]), restitution, events=bounce, max_events=8, **SOLVE, **options)
     return jnp.append(solution.events.t[:4], solution.ys[1, 0])
 
 
@@ -394,3 +394,9 @@ def test_events_that_pile_up_are_a_failure():
 def test_wrong_calls(options, message):
     with pytest.raises((ValueError, TypeError), match=message):
         ode.solve(constant, 0.0, [0.0, 1.0], **options)
+
+
+def test_few_checkpoints_across_events():
+    x = jnp.array([1.0, 0.7])
+    few = jax.jit(jax.jacrev(lambda x: ball(x, adjoint=ode.Discrete(checkpoints=5))))(x)
+    np.testing.assert_allclose(few, jax.jacfwd(ball_in_closed_form)(x), rtol=EVENTS)
