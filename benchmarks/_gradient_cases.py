@@ -1,4 +1,4 @@
-"""What the gradient benchmark differentiates: every loss of `../shared/reference/ivp.json`, with its published gradient.
+"""What the gradient benchmark differentiates: every loss of `../shared/reference/ivp.json` that has a derivative there.
 
 A case is a scalar function of one vector x; integrals are states. Gradients are in log-parameters where the parameters
 have different units, so that their components compare.
