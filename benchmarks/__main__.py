@@ -18,7 +18,7 @@ from benchmarks._harness import Settings, write_records  # noqa: E402
 
 CASES = (
     *("lotka_volterra", "lynx_hare", "pinene"),
-    *("stiff", "blocks", "nonstiff", "ensembles", "first_call", "accuracy"),
+    *("stiff", "blocks", "nonstiff", "ensembles", "first_call", "accuracy", "gradients", "derivatives"),
 )
 
 
