@@ -2,6 +2,7 @@
 
 from sciad.ode._solve import solve
 from sciad.ode._odeint import odeint
+from sciad.ode._steady_state import steady_state
 from sciad.ode._tsit5 import Tsit5
 from sciad.ode._dop853 import DOP853
 from sciad.ode._rodas5p import Rodas5P
@@ -10,5 +11,19 @@ from sciad.ode._auto import Auto
 from sciad.ode._adjoint import Discrete
 from sciad.ode._method import Method
 from sciad.ode._solution import ODESolution
+from sciad.ode._steady_state import SteadyState
 
-__all__ = ["solve", "odeint", "Tsit5", "DOP853", "Rodas5P", "BDF", "Auto", "Discrete", "Method", "ODESolution"]
+__all__ = [
+    "solve",
+    "odeint",
+    "steady_state",
+    "Tsit5",
+    "DOP853",
+    "Rodas5P",
+    "BDF",
+    "Auto",
+    "Discrete",
+    "Method",
+    "ODESolution",
+    "SteadyState",
+]
