@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, PyTree
 
@@ -19,12 +20,16 @@ Rate = Callable[[Array, PyTree], Array]  # f(y, p)
 
 
 class Invariants(NamedTuple):
-    """Conserved combinations of the states: the first `count` columns of `w`, orthonormal; the others are zero."""
+    """Conserved combinations of the states: the first `count` columns of `w`, orthonormal; the others are zero.
+
+    The ranges of the `jacobians` at the `states` together are all changes that conserve them.
+    """
 
     w: Float[Array, "n n"]
     count: Array
-    hold: Bool[Array, ""]  # they were seen to hold at other states
-    fixed: Bool[Array, ""]  # and not to depend on the parameters
+    hold: Bool[Array, ""]  # they were seen to hold at another state, too; or there are none
+    states: Float[Array, "states n"]
+    jacobians: Float[Array, "states n n"]
 
 
 def find_invariants(rate: Rate, p: PyTree, y0: Array, y: Array) -> Invariants:
@@ -32,25 +37,22 @@ def find_invariants(rate: Rate, p: PyTree, y0: Array, y: Array) -> Invariants:
 
     Cost: four Jacobians and n^3 operations. Invariants that are not linear in the state are not found.
     """
-    states = _states_around(y0, y)
     n = y.shape[0]
+    states = _states_around(y0, y)
     f = jax.vmap(lambda y: rate(y, p))(states)
     jacobians = jax.vmap(lambda y: jax.jacfwd(rate)(y, p))(states)
     defined = jnp.all(jnp.isfinite(f), axis=1) & jnp.all(jnp.isfinite(jacobians), axis=(1, 2))
-    jacobians = jnp.where(defined[:, None, None], jacobians, 0.0)
-    side_by_side = lambda columns: jnp.moveaxis(columns, 0, 1).reshape(n, -1)
+    f, jacobians = jnp.where(defined[:, None], f, 0.0), jnp.where(defined[:, None, None], jacobians, 0.0)
+    side_by_side = lambda matrices: jnp.moveaxis(matrices, 0, 1).reshape(n, -1)
     null, count = _left_null_space(side_by_side(jacobians[:-1]))
-    usable = jnp.sum(defined[:-1]) > 0
-    null, count = jnp.where(usable, null, 0.0), jnp.where(usable, count, 0)
-
-    evidence = jnp.concatenate([side_by_side(jacobians), jnp.where(defined[:, None], f, 0.0).T], axis=1)
-    hold = _is_orthogonal(null, evidence) & jnp.all(defined)
-    fixed = hold
-    for p_dot in _probes(p):
-        change = lambda y, p_dot=p_dot: jax.jvp(lambda p: rate(y, p), (p,), (p_dot,))[1]
-        fixed = fixed & _is_orthogonal(null, jax.vmap(change)(states).T)
-    used = jnp.arange(n) < count
-    return Invariants(jnp.where(used, jnp.linalg.qr(null)[0], 0.0), count, hold, fixed)
+    seen = (
+        jnp.any(defined[:-1])
+        & defined[-1]
+        & _is_orthogonal(null, jnp.concatenate([side_by_side(jacobians), f.T], axis=1))
+    )
+    hold = seen | (count == 0)
+    w = jnp.where(jnp.arange(n) < count, jnp.linalg.qr(null)[0], 0.0)
+    return Invariants(w, count, hold, states[:-1], jacobians[:-1])
 
 
 def rounding(dtype: jnp.dtype) -> float:
@@ -60,26 +62,13 @@ def rounding(dtype: jnp.dtype) -> float:
 
 def _states_around(y0: Array, y: Array) -> Float[Array, "states n"]:
     """Return states between and about the two: mixed component by component, away from every zero."""
-    keys = jax.random.split(jax.random.key(0), 3)
-    mix, stretch, shift = (jax.random.uniform(key, (_NUM_STATES, *y.shape), y.dtype) for key in keys)
+    draws = np.random.default_rng(0).uniform(size=(3, _NUM_STATES, *y.shape))
+    mix, stretch, shift = (jnp.asarray(draw, y.dtype) for draw in draws)
     between = (1 - mix) * y0 + mix * y
     size = jnp.maximum(jnp.abs(y0), jnp.abs(y))
     overall = jnp.max(size)
     size = size + 0.01 * jnp.where(overall > 0, overall, 1.0)
     return between * (0.75 + 0.5 * stretch) + 0.1 * size * shift
-
-
-def _probes(p: PyTree) -> list[PyTree]:
-    """Return two directions in the parameters: in proportion to them, and, for those that are zero, by one."""
-    leaves, treedef = jax.tree.flatten(p)
-    if not leaves:
-        return []
-    keys = jax.random.split(jax.random.key(1), len(leaves))
-    draw = lambda key, leaf: jax.random.uniform(key, leaf.shape, leaf.real.dtype, 0.5, 1.5)
-    noise = [draw(key, leaf) for key, leaf in zip(keys, leaves, strict=True)]
-    relative = [u * leaf for u, leaf in zip(noise, leaves, strict=True)]
-    absolute = [jnp.where(leaf == 0, u, 0).astype(leaf.dtype) for u, leaf in zip(noise, leaves, strict=True)]
-    return [jax.tree.unflatten(treedef, direction) for direction in (relative, absolute)]
 
 
 def _is_orthogonal(null: Array, columns: Array) -> Array:

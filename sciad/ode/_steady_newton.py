@@ -28,19 +28,31 @@ _NEAR = 0.1  # so near, in units of the tolerance, a state must be where Newton'
 
 
 class Basis(NamedTuple):
-    """What Newton's method and the derivatives work in: W, D, Z and R of the module's text, and K^-1 in the end."""
+    """What Newton's method and the derivatives work in: W, D, Z, R and K^-1 of the module's text.
+
+    `d_inverse` is a left inverse of D for what has no share in W. The columns of D are sums of columns of the Jacobians
+    at some `states`, with `weights`: sum_k J(states[k]) weights[k] = D.
+    """
 
     w: Float[Array, "n n"]
     d: Float[Array, "n n"]
+    d_inverse: Float[Array, "n n"]
     z: Float[Array, "n n"]
     row: Float[Array, "n"]
     inverse: Float[Array, "n n"]
+    states: Float[Array, "states n"]
+    weights: Float[Array, "states n n"]
+
+    def complement(self, v: Array) -> Array:
+        """Return zeta with D zeta = v - W W' v."""
+        return self.d_inverse @ (v - self.w @ (self.w.T @ v))
 
 
 class Candidate(NamedTuple):
     """What Newton's method makes of a state."""
 
     y: Float[Array, "n"]
+    zeta: Float[Array, "n"]  # y - y0 in the basis
     distance: Array  # how far from the state it started at, in units of the tolerance
     steady: Bool[Array, ""]  # within the tolerance of a steady state
     stable: Bool[Array, ""]
@@ -56,64 +68,91 @@ def polish(rate: Rate, p: PyTree, y0: Array, y: Array, tolerance: Tolerance) -> 
     Cost: some six Jacobians and singular value decompositions; one of each where `y` is far from steady.
     """
     invariants = find_invariants(rate, p, y0, y)
-    basis = _basis(jax.jacfwd(rate)(y, p), invariants)
+    jacobian = jax.jacfwd(rate)(y, p)
+    basis = _basis(jacobian, invariants)
     norm = lambda error: error_norm(error, jnp.abs(y), tolerance)
-    s = _newton(rate, p, basis, invariants, y0, y, tolerance)
-    finite = jnp.all(jnp.isfinite(s.y)) & jnp.all(jnp.isfinite(rate(s.y, p)))
+    s = _newton(rate, p, basis, jacobian, y0, y, tolerance)
+    finite = jnp.all(jnp.isfinite(s.y)) & jnp.all(jnp.isfinite(s.f)) & jnp.all(jnp.isfinite(s.jacobian))
     y_end = jnp.where(finite, s.y, y)
-    distance = norm(y_end - y)
-
-    jacobian = jax.jacfwd(rate)(y_end, p)
-    k_start, k = (_matrix(basis, j) for j in (jax.jacfwd(rate)(y, p), jacobian))
-    u, sizes, vt = jnp.linalg.svd(jnp.where(jnp.isfinite(k), k, 0.0))
+    distance = norm(s.y - y)
+    k = _matrix(basis, s.jacobian)
+    inverse, sizes = _inverse(k)
     # K must be far from singular, at both ends of the way to where it is
-    separate = (sizes[-1] > rounding(y.dtype) * sizes[0]) & (jnp.linalg.norm(k - k_start) <= 0.1 * sizes[-1])
-    noise = norm(s.noise)
-    steady = finite & invariants.hold & (distance <= jnp.where(s.converged, 1.0, _NEAR)) & (noise <= 1)
-    inverse = (vt.T / jnp.maximum(sizes, float(jnp.finfo(y.dtype).tiny))) @ u.T
+    change = jnp.linalg.norm(k - _matrix(basis, jacobian))
+    separate = (sizes[-1] > rounding(y.dtype) * sizes[0]) & (change <= 0.1 * sizes[-1])
+    steady = finite & invariants.hold & (distance <= jnp.where(s.converged, 1.0, _NEAR)) & (norm(s.noise) <= 1)
+    weights, spans = _weights(basis, invariants, y_end - y0)
     return Candidate(
         y=y_end,
-        distance=norm(s.y - y),
+        zeta=basis.complement(y_end - y0),
+        distance=distance,
         steady=steady,
-        stable=_is_stable(jacobian, y_end, y0),
-        regular=steady & s.converged & separate & invariants.fixed,
-        basis=basis._replace(inverse=inverse),
+        stable=_is_stable(s.jacobian, y_end, y0),
+        regular=steady & s.converged & separate & spans,
+        basis=basis._replace(inverse=inverse, weights=weights),
         num_conserved=invariants.count,
-        num_jacobians=s.iteration + 7,
+        num_jacobians=s.iteration + 5,
     )
 
 
 class _State(NamedTuple):
     y: Array
+    f: Array
+    jacobian: Array
     noise: Array  # the change that rounding in f would make
-    distance: Array
     converged: Array
     iteration: Array
 
 
-def _newton(
-    rate: Rate, p: PyTree, basis: Basis, invariants: Invariants, y0: Array, y: Array, tolerance: Tolerance
-) -> _State:
+def _newton(rate: Rate, p: PyTree, basis: Basis, jacobian: Array, y0: Array, y: Array, tolerance: Tolerance) -> _State:
     """Iterate until rounding is all that is left, for as long as the state stays within the tolerance of `y`."""
     eps = float(jnp.finfo(y.dtype).eps)
-    norm = lambda error: error_norm(error, jnp.abs(y), tolerance)
 
     def body(s: _State) -> _State:
-        jacobian = jax.jacfwd(rate)(s.y, p)
-        u, sizes, vt = jnp.linalg.svd(_matrix(basis, jacobian))
-        inverse = (vt.T / jnp.maximum(sizes, y.shape[0] * eps * sizes[0] + float(jnp.finfo(y.dtype).tiny))) @ u.T
-        change = -basis.d @ (inverse @ (basis.row * rate(s.y, p)))
-        spread = basis.row * (jnp.abs(jacobian) @ jnp.abs(s.y))
+        inverse, _ = _inverse(_matrix(basis, s.jacobian))
+        change = -basis.d @ (inverse @ (basis.row * s.f))
+        spread = basis.row * (jnp.abs(s.jacobian) @ jnp.abs(s.y))
         noise = eps * (jnp.abs(basis.d) @ (jnp.abs(inverse) @ spread))
         y_new = s.y + change
         converged = jnp.all(jnp.abs(change) <= 10 * noise + 4 * eps * jnp.abs(y_new))
-        return _State(y_new, noise, norm(y_new - y), converged, s.iteration + 1)
+        return _State(y_new, rate(y_new, p), jax.jacfwd(rate)(y_new, p), noise, converged, s.iteration + 1)
 
-    start = y - basis.w @ (basis.w.T @ (y - y0))
+    def going(s: _State) -> Array:
+        near = error_norm(s.y - y, jnp.abs(y), tolerance) <= 1
+        return ~s.converged & (s.iteration < _MOST_ITERATIONS) & near
+
+    start = y - basis.w @ (basis.w.T @ (y - y0))  # back to what is conserved, which rounding may have changed
     zero = jnp.zeros((), jnp.int32)
-    first = _State(start, jnp.zeros_like(y), norm(start - y), jnp.zeros((), bool), zero)
-    going = lambda s: ~s.converged & (s.iteration < _MOST_ITERATIONS) & (s.distance <= 1)
-    return lax.while_loop(going, body, first)
+    return lax.while_loop(going, body, _State(start, rate(start, p), jacobian, 0 * y, jnp.zeros((), bool), zero))
+
+
+def _inverse(matrix: Array) -> tuple[Array, Array]:
+    """Return the inverse, of a singular matrix one that is large but finite, and the singular values."""
+    u, sizes, vt = jnp.linalg.svd(matrix)
+    info = jnp.finfo(matrix.dtype)
+    least = jnp.maximum(sizes, matrix.shape[0] * float(info.eps) * sizes[0] + float(info.tiny))
+    return (vt.T / least) @ u.T, sizes
+
+
+def _weights(basis: Basis, invariants: Invariants, change: Array) -> tuple[Array, Array]:
+    """Return the weights of `Basis`, and whether rounding lets them make up `change`.
+
+    The weights of least size, with rows and columns of the Jacobians scaled.
+    """
+    row = 1 / jnp.maximum(jnp.max(jnp.abs(basis.d), axis=1), float(jnp.finfo(change.dtype).tiny))
+    jacobians = invariants.jacobians
+    size = jnp.max(row[:, None] * jnp.abs(jacobians), axis=1)
+    column = jnp.where(size > 0, 1 / jnp.where(size > 0, size, 1.0), 0.0)
+    scaled = row[:, None] * jacobians * column[:, None, :]
+    n = change.shape[0]
+    u, sizes, vt = jnp.linalg.svd(jnp.moveaxis(scaled, 0, 1).reshape(n, -1), full_matrices=False)
+    used = jnp.arange(n) < n - invariants.count
+    inverse = vt.T @ (jnp.where(used, 1 / jnp.maximum(sizes, float(jnp.finfo(u.dtype).tiny)), 0.0)[:, None] * u.T)
+    weights = (inverse @ (row[:, None] * basis.d)).reshape(-1, n, n) * column[:, :, None]
+    made_up = jnp.einsum("kij,kjm,m->i", jacobians, weights, basis.complement(change))
+    near = jnp.abs(made_up - change) <= 1e-4 * jnp.max(jnp.abs(change))
+    is_free = invariants.count == 0  # D is the whole space then, whatever the parameters
+    return jnp.where(is_free, 0.0, weights), jnp.all(near) | is_free
 
 
 def _basis(jacobian: Array, invariants: Invariants) -> Basis:
@@ -122,10 +161,12 @@ def _basis(jacobian: Array, invariants: Invariants) -> Basis:
     row, column = _equilibrate(jacobian)
     w, is_filled = invariants.w, jnp.arange(n) < invariants.count
     # Householder's QR completes the first columns to a basis of the whole space
-    free = column[:, None] * jnp.linalg.qr(column[:, None] * w)[0]
-    d = jnp.where(is_filled, 0.0, free - w @ (w.T @ free))
+    free = jnp.where(is_filled, 0.0, jnp.linalg.qr(column[:, None] * w)[0])
+    d = column[:, None] * free
+    d = d - w @ (w.T @ d)
     z = jnp.where(is_filled, jnp.linalg.qr(w / row[:, None])[0], 0.0)
-    return Basis(w, d, z, row, jnp.zeros_like(w))
+    empty = jnp.zeros_like(w)
+    return Basis(w, d, (free / column[:, None]).T, z, row, empty, invariants.states, 0 * invariants.jacobians)
 
 
 def _matrix(basis: Basis, jacobian: Array) -> Array:

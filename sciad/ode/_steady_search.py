@@ -4,12 +4,15 @@ The solution is followed over horizons that grow tenfold, with the tolerance kep
 basin. After each, Newton's method is tried: its first step is how far the steady state still is, whatever the slowest
 rate may be, and only a steady state within the tolerance is accepted.
 
-Derivatives are those of the equations f(y, p) = 0 and W' (y - y0) = 0, with the conserved quantities W of
-`_invariants`. In the basis of `_steady_newton`, dy = W W' dy0 + D zeta, where
+The steady state is y = y0 + D(p) zeta with f(y, p) = 0, where the columns of D span the changes that the system can
+make at all: all that conserve what it conserves. They are columns of Jacobians, D(p) = sum_k J(y_k, p) weights_k, since
+those together have that span; so D follows parameters on which a conserved quantity depends, as where two reactions
+share a molecule in the ratio of their rates. The states y_k and the weights are constants. By the implicit function
+theorem, in the notation of `_steady_newton`,
 
-    K zeta = -R (f_p dp + J W W' dy0),
+    K dzeta = -R (f_p dp + J (dy0 + dD zeta)),    dy = dy0 + dD zeta + D dzeta.
 
-solved by the inverse of K that the search ends with. Where the two equations do not determine y, the derivative is NaN.
+Where f = 0 and the linear conserved quantities do not determine y, the derivative is NaN.
 """
 
 from collections.abc import Callable
@@ -58,6 +61,7 @@ class Found(NamedTuple):
     """Where the search ended; `regular` says whether there is a derivative."""
 
     y: Array
+    zeta: Array
     status: Array
     stats: dict[str, Array]
     regular: Array
@@ -75,28 +79,47 @@ def find(problem: SteadyProblem, inputs: SteadyInputs) -> Found:
     def _(primals: Any, tangents: Any) -> Any:
         (inputs,), (dot,) = primals, tangents
         found = find(problem, inputs)
-        y_dot = _tangent(problem, inputs, found, instantiate(dot.y0, inputs.y0), instantiate(dot.p, inputs.p))
+        y0_dot, p_dot = instantiate(dot.y0, inputs.y0), instantiate(dot.p, inputs.p)
+        y_dot, zeta_dot = _tangent(problem, inputs, found, y0_dot, p_dot)
         zero = jax.tree.map(lambda leaf: SymbolicZero(jax.typeof(leaf).to_tangent_aval()), found)
-        return found, zero._replace(y=y_dot)
+        return found, zero._replace(y=y_dot, zeta=zeta_dot)
 
     return search(inputs)
 
 
-def _tangent(problem: SteadyProblem, inputs: SteadyInputs, found: Found, y0_dot: Array, p_dot: PyTree) -> Array:
+def _tangent(
+    problem: SteadyProblem, inputs: SteadyInputs, found: Found, y0_dot: Array, p_dot: PyTree
+) -> tuple[Array, Array]:
+    """Return the tangents of y and zeta: of f(y0 + D(p) zeta, p) = 0."""
+    y, p, q = found.y, inputs.p, inputs.q
     basis: Basis = jax.tree.map(lax.stop_gradient, found.basis)
-    conserved = basis.w @ (basis.w.T @ y0_dot)
-    rate = problem.rate(inputs.q)
-    b = -basis.row * jax.jvp(rate, (found.y, inputs.p), (conserved, p_dot))[1]
+    shift = y0_dot + jax.jvp(lambda p: _move(problem, q, basis, p, found.zeta), (p,), (p_dot,))[1]
+    # of the shift, keep only what zeta cannot undo: the rest would come back from the solve with rounding errors
+    undone = basis.complement(shift)
+    kept = shift - _move(problem, q, basis, p, undone)
+    b = -basis.row * jax.jvp(problem.rate(q), (y, p), (kept, p_dot))[1]
 
     def residual(context: Any, zeta: Array) -> Array:
         y, p, q, basis = context
-        moved = jax.jvp(lambda y: problem.rate(q)(y, p), (y,), (basis.d @ zeta,))[1]
-        return basis.row * moved + basis.z @ zeta
+        moved = _move(problem, q, basis, p, zeta)
+        return basis.row * jax.jvp(lambda y: problem.rate(q)(y, p), (y,), (moved,))[1] + basis.z @ zeta
 
     solve = lambda context, b: context[3].inverse @ b
     transpose_solve = lambda context, b: context[3].inverse.T @ b
-    zeta = linear_solve(LinearSystem(residual, solve, transpose_solve), (found.y, inputs.p, inputs.q, basis), b)
-    return (conserved + basis.d @ zeta) * jnp.where(found.regular, 1.0, jnp.nan).astype(y0_dot.dtype)
+    zeta = linear_solve(LinearSystem(residual, solve, transpose_solve), (y, p, q, basis), b)
+    valid = jnp.where(found.regular, 1.0, jnp.nan).astype(y0_dot.dtype)
+    return valid * (kept + _move(problem, q, basis, p, zeta)), valid * (zeta - undone)
+
+
+def _move(problem: SteadyProblem, q: PyTree, basis: Basis, p: PyTree, zeta: Array) -> Array:
+    """Return D(p) zeta = sum_k J(y_k, p) weights_k zeta: in value D zeta, without the rounding of the sum."""
+    rate = problem.rate(q)
+
+    def spread(p: PyTree) -> Array:
+        one = lambda y, weights: jax.jvp(lambda y: rate(y, p), (y,), (weights @ zeta,))[1]
+        return jax.vmap(one)(basis.states, basis.weights).sum(0)
+
+    return basis.d @ zeta + (spread(p) - spread(jax.tree.map(lax.stop_gradient, p)))
 
 
 class _State(NamedTuple):
@@ -155,7 +178,7 @@ def _search(problem: SteadyProblem, inputs: SteadyInputs) -> Found:
         "unstable": s.candidate.steady & ~s.candidate.stable,
         "differentiable": done & s.candidate.regular,
     }
-    return Found(y, status, stats, done & s.candidate.regular, s.candidate.basis)
+    return Found(y, s.candidate.zeta, status, stats, done & s.candidate.regular, s.candidate.basis)
 
 
 def _no_candidate(rate: Any, p: PyTree, y0: Array, tolerance: Tolerance) -> Candidate:
