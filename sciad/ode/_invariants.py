@@ -15,6 +15,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, PyTree
 
 _NUM_STATES = 4  # the last is not used to find the invariants: it checks them
+_ROUNDING = 100  # in units of eps and of the terms of a sum: what may come from rounding in f, written in whatever way
 
 Rate = Callable[[Array, PyTree], Array]  # f(y, p)
 
@@ -55,11 +56,6 @@ def find_invariants(rate: Rate, p: PyTree, y0: Array, y: Array) -> Invariants:
     return Invariants(w, count, hold, states[:-1], jacobians[:-1])
 
 
-def rounding(dtype: jnp.dtype) -> float:
-    """Return what is too small to be told from rounding, relative to the terms of a sum."""
-    return float(jnp.finfo(dtype).eps) ** 0.75
-
-
 def _states_around(y0: Array, y: Array) -> Float[Array, "states n"]:
     """Return states between and about the two: mixed component by component, away from every zero."""
     draws = np.random.default_rng(0).uniform(size=(3, _NUM_STATES, *y.shape))
@@ -74,7 +70,7 @@ def _states_around(y0: Array, y: Array) -> Float[Array, "states n"]:
 def _is_orthogonal(null: Array, columns: Array) -> Array:
     """Whether null.T @ columns is zero up to the rounding of its terms."""
     size = jnp.abs(null).T @ jnp.abs(columns)
-    return jnp.all(jnp.abs(null.T @ columns) <= rounding(null.dtype) * size)
+    return jnp.all(jnp.abs(null.T @ columns) <= _ROUNDING * float(jnp.finfo(null.dtype).eps) * size)
 
 
 def _left_null_space(matrix: Float[Array, "n m"]) -> tuple[Float[Array, "n n"], Array]:
@@ -87,7 +83,7 @@ def _left_null_space(matrix: Float[Array, "n m"]) -> tuple[Float[Array, "n n"], 
     row = _inverse(jnp.max(jnp.abs(matrix), axis=1))
     e = row[:, None] * matrix
     e = e * _inverse(jnp.max(jnp.abs(e), axis=0))
-    small = rounding(matrix.dtype)
+    small = _ROUNDING * float(jnp.finfo(matrix.dtype).eps)
 
     def eliminate(_: Array, state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
         e, size, combined, is_pivot = state

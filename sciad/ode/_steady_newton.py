@@ -20,7 +20,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, PyTree
 
 from sciad.ode._control import Tolerance, error_norm
-from sciad.ode._invariants import Invariants, Rate, find_invariants, rounding
+from sciad.ode._invariants import Invariants, Rate, find_invariants
 
 _MOST_ITERATIONS = 6
 _SCALINGS = 8
@@ -56,6 +56,7 @@ class Candidate(NamedTuple):
     distance: Array  # how far from the state it started at, in units of the tolerance
     steady: Bool[Array, ""]  # within the tolerance of a steady state
     stable: Bool[Array, ""]
+    held: Bool[Array, "n"]  # states that would leave if they were moved
     regular: Bool[Array, ""]  # the steady state is a differentiable function of all it depends on
     basis: Basis
     num_conserved: Array
@@ -79,15 +80,17 @@ def polish(rate: Rate, p: PyTree, y0: Array, y: Array, tolerance: Tolerance) -> 
     inverse, sizes = _inverse(k)
     # K must be far from singular, at both ends of the way to where it is
     change = jnp.linalg.norm(k - _matrix(basis, jacobian))
-    separate = (sizes[-1] > rounding(y.dtype) * sizes[0]) & (change <= 0.1 * sizes[-1])
+    separate = (sizes[-1] > float(jnp.finfo(y.dtype).eps) ** 0.75 * sizes[0]) & (change <= 0.1 * sizes[-1])
     steady = finite & invariants.hold & (distance <= jnp.where(s.converged, 1.0, _NEAR)) & (norm(s.noise) <= 1)
+    stable, held = _stability(s.jacobian, y_end, y0)
     weights, spans = _weights(basis, invariants, y_end - y0)
     return Candidate(
         y=y_end,
         zeta=basis.complement(y_end - y0),
         distance=distance,
         steady=steady,
-        stable=_is_stable(s.jacobian, y_end, y0),
+        stable=stable,
+        held=held,
         regular=steady & s.converged & separate & spans,
         basis=basis._replace(inverse=inverse, weights=weights),
         num_conserved=invariants.count,
@@ -100,7 +103,8 @@ class _State(NamedTuple):
     f: Array
     jacobian: Array
     noise: Array  # the change that rounding in f would make
-    converged: Array
+    converged: Array  # quadratically, to far below the tolerance
+    done: Array  # to rounding
     iteration: Array
 
 
@@ -114,16 +118,18 @@ def _newton(rate: Rate, p: PyTree, basis: Basis, jacobian: Array, y0: Array, y: 
         spread = basis.row * (jnp.abs(s.jacobian) @ jnp.abs(s.y))
         noise = eps * (jnp.abs(basis.d) @ (jnp.abs(inverse) @ spread))
         y_new = s.y + change
-        converged = jnp.all(jnp.abs(change) <= 10 * noise + 4 * eps * jnp.abs(y_new))
-        return _State(y_new, rate(y_new, p), jax.jacfwd(rate)(y_new, p), noise, converged, s.iteration + 1)
+        done = jnp.all(jnp.abs(change) <= 10 * noise + 4 * eps * jnp.abs(y_new))
+        # states that tend to zero never stop changing in units of themselves
+        converged = s.converged | done | (error_norm(change, jnp.abs(y), tolerance) <= eps**0.5)
+        return _State(y_new, rate(y_new, p), jax.jacfwd(rate)(y_new, p), noise, converged, done, s.iteration + 1)
 
     def going(s: _State) -> Array:
         near = error_norm(s.y - y, jnp.abs(y), tolerance) <= 1
-        return ~s.converged & (s.iteration < _MOST_ITERATIONS) & near
+        return ~s.done & (s.iteration < _MOST_ITERATIONS) & near
 
     start = y - basis.w @ (basis.w.T @ (y - y0))  # back to what is conserved, which rounding may have changed
-    zero = jnp.zeros((), jnp.int32)
-    return lax.while_loop(going, body, _State(start, rate(start, p), jacobian, 0 * y, jnp.zeros((), bool), zero))
+    no, zero = jnp.zeros((), bool), jnp.zeros((), jnp.int32)
+    return lax.while_loop(going, body, _State(start, rate(start, p), jacobian, jnp.zeros_like(y), no, no, zero))
 
 
 def _inverse(matrix: Array) -> tuple[Array, Array]:
@@ -193,13 +199,15 @@ def _inverse_root(size: Array) -> Array:
     return jnp.where((size > 0) & jnp.isfinite(size), lax.rsqrt(jnp.where(size > 0, size, 1.0)), 1.0)
 
 
-def _is_stable(jacobian: Array, y: Array, y0: Array) -> Array:
-    """Whether a perturbation of the states that moved does not grow.
+def _stability(jacobian: Array, y: Array, y0: Array) -> tuple[Array, Array]:
+    """Return whether a perturbation of the states that moved does not grow; and the others, if one of them would grow.
 
-    A state that stays where it was, such as a species that is absent, cannot start to grow.
+    A state that stays where it was, such as a species that is absent, cannot start to grow; but a derivative in its
+    direction does not exist.
     """
     eps = float(jnp.finfo(y.dtype).eps)
     moved = jnp.abs(y - y0) > 4 * eps * jnp.maximum(jnp.abs(y), jnp.abs(y0))
-    jacobian = jnp.where(moved[:, None] & moved & jnp.isfinite(jacobian), jacobian, 0.0)
-    rates = jnp.linalg.eigvals(jacobian)
-    return jnp.max(rates.real) <= rounding(y.dtype) * jnp.max(jnp.abs(rates))
+    jacobian = jnp.where(jnp.isfinite(jacobian), jacobian, 0.0)
+    rates = jnp.linalg.eigvals(jnp.stack([jnp.where(moved[:, None] & moved, jacobian, 0.0), jacobian]))
+    stable, all_stable = jnp.max(rates.real, axis=1) <= eps**0.75 * jnp.max(jnp.abs(rates), axis=1)
+    return stable, ~moved & ~all_stable

@@ -58,13 +58,14 @@ class SteadyInputs(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Where the search ended; `regular` says whether there is a derivative."""
+    """Where the search ended; `regular` says whether there is a derivative, `held` in which states there is none."""
 
     y: Array
     zeta: Array
     status: Array
     stats: dict[str, Array]
     regular: Array
+    held: Array
     basis: Basis
 
 
@@ -107,8 +108,25 @@ def _tangent(
     solve = lambda context, b: context[3].inverse @ b
     transpose_solve = lambda context, b: context[3].inverse.T @ b
     zeta = linear_solve(LinearSystem(residual, solve, transpose_solve), (y, p, q, basis), b)
+    leaving = _leaving(problem.rate(q), found, p, y0_dot, p_dot)
     valid = jnp.where(found.regular, 1.0, jnp.nan).astype(y0_dot.dtype)
-    return valid * (kept + _move(problem, q, basis, p, zeta)), valid * (zeta - undone)
+    return valid * (kept + _move(problem, q, basis, p, zeta)) + leaving, valid * (zeta - undone) + leaving
+
+
+def _leaving(rate: Callable[[Array, PyTree], Array], found: Found, p: PyTree, y0_dot: Array, p_dot: PyTree) -> Array:
+    """Return NaN if the direction makes one of the held states leave, else zero; linear to all transformations."""
+    weights = jnp.where(found.held, jnp.sqrt(2.0 + jnp.arange(found.y.shape[0])), 0.0).astype(found.y.dtype)
+    frozen = jax.tree.map(lax.stop_gradient, (found.y, p))
+    y_share, p_share = jax.vjp(rate, *frozen)[1](weights)
+    acting = jax.tree.map(lambda share: share != 0, (found.held | (y_share != 0), p_share))
+    terms = jax.tree.map(lambda acts, dot: jnp.sum(_nan_unless_zero(jnp.where(acts, dot, 0))), acting, (y0_dot, p_dot))
+    return sum((term.real.astype(y0_dot.dtype) for term in jax.tree.leaves(terms)), jnp.zeros((), y0_dot.dtype))
+
+
+def _nan_unless_zero(x: Array) -> Array:
+    """Return NaN where `x` is not zero: a linear function of infinite slope, which is its own transpose."""
+    nan_unless_zero = lambda _, x: jnp.where(x == 0, x, jnp.nan)
+    return linear_solve(LinearSystem(lambda _, x: x, nan_unless_zero, nan_unless_zero), (), x)
 
 
 def _move(problem: SteadyProblem, q: PyTree, basis: Basis, p: PyTree, zeta: Array) -> Array:
@@ -178,7 +196,7 @@ def _search(problem: SteadyProblem, inputs: SteadyInputs) -> Found:
         "unstable": s.candidate.steady & ~s.candidate.stable,
         "differentiable": done & s.candidate.regular,
     }
-    return Found(y, s.candidate.zeta, status, stats, done & s.candidate.regular, s.candidate.basis)
+    return Found(y, s.candidate.zeta, status, stats, done & s.candidate.regular, s.candidate.held, s.candidate.basis)
 
 
 def _no_candidate(rate: Any, p: PyTree, y0: Array, tolerance: Tolerance) -> Candidate:
