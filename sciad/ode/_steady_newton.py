@@ -52,6 +52,7 @@ class Candidate(NamedTuple):
     """What Newton's method makes of a state."""
 
     y: Float[Array, "n"]
+    restored: Float[Array, "n"]  # the state it started at, with what is conserved as it was before rounding
     zeta: Float[Array, "n"]  # y - y0 in the basis
     distance: Array  # how far from the state it started at, in units of the tolerance
     steady: Bool[Array, ""]  # within the tolerance of a steady state
@@ -78,20 +79,24 @@ def polish(rate: Rate, p: PyTree, y0: Array, y: Array, tolerance: Tolerance) -> 
     distance = norm(s.y - y)
     k = _matrix(basis, s.jacobian)
     inverse, sizes = _inverse(k)
-    # K must be far from singular, at both ends of the way to where it is
-    change = jnp.linalg.norm(k - _matrix(basis, jacobian))
-    separate = (sizes[-1] > float(jnp.finfo(y.dtype).eps) ** 0.75 * sizes[0]) & (change <= 0.1 * sizes[-1])
-    steady = finite & invariants.hold & (distance <= jnp.where(s.converged, 1.0, _NEAR)) & (norm(s.noise) <= 1)
+    # where K is singular to rounding the distance may be anything, unless the state is steady exactly
+    resolved = (sizes[-1] > y.shape[0] * float(jnp.finfo(y.dtype).eps) * sizes[0]) | jnp.all(s.f == 0)
+    # Newton's method converged, and K is far from singular all the way to where it did
+    change = jnp.linalg.norm(inverse @ (k - _matrix(basis, jacobian)))
+    separate = (sizes[-1] > float(jnp.finfo(y.dtype).eps) ** 0.75 * sizes[0]) & (change <= 0.5)
     stable, held = _stability(s.jacobian, y_end, y0)
     weights, spans = _weights(basis, invariants, y_end - y0)
+    regular = s.converged & separate & spans
+    steady = finite & invariants.hold & resolved & (distance <= jnp.where(regular, 1.0, _NEAR))
     return Candidate(
         y=y_end,
+        restored=jnp.where(invariants.hold, y - basis.w @ (basis.w.T @ (y - y0)), y),
         zeta=basis.complement(y_end - y0),
         distance=distance,
         steady=steady,
         stable=stable,
         held=held,
-        regular=steady & s.converged & separate & spans,
+        regular=regular,
         basis=basis._replace(inverse=inverse, weights=weights),
         num_conserved=invariants.count,
         num_jacobians=s.iteration + 5,
@@ -102,7 +107,6 @@ class _State(NamedTuple):
     y: Array
     f: Array
     jacobian: Array
-    noise: Array  # the change that rounding in f would make
     converged: Array  # quadratically, to far below the tolerance
     done: Array  # to rounding
     iteration: Array
@@ -116,20 +120,22 @@ def _newton(rate: Rate, p: PyTree, basis: Basis, jacobian: Array, y0: Array, y: 
         inverse, _ = _inverse(_matrix(basis, s.jacobian))
         change = -basis.d @ (inverse @ (basis.row * s.f))
         spread = basis.row * (jnp.abs(s.jacobian) @ jnp.abs(s.y))
+        # the change that rounding in f makes
         noise = eps * (jnp.abs(basis.d) @ (jnp.abs(inverse) @ spread))
         y_new = s.y + change
-        done = jnp.all(jnp.abs(change) <= 10 * noise + 4 * eps * jnp.abs(y_new))
+        size = error_norm(change, jnp.abs(y), tolerance)
+        done = jnp.all(jnp.abs(change) <= 10 * noise + 4 * eps * jnp.abs(y_new)) & (size <= 1e-3)
         # states that tend to zero never stop changing in units of themselves
-        converged = s.converged | done | (error_norm(change, jnp.abs(y), tolerance) <= eps**0.5)
-        return _State(y_new, rate(y_new, p), jax.jacfwd(rate)(y_new, p), noise, converged, done, s.iteration + 1)
+        converged = s.converged | done | (size <= eps**0.5)
+        return _State(y_new, rate(y_new, p), jax.jacfwd(rate)(y_new, p), converged, done, s.iteration + 1)
 
     def going(s: _State) -> Array:
         near = error_norm(s.y - y, jnp.abs(y), tolerance) <= 1
         return ~s.done & (s.iteration < _MOST_ITERATIONS) & near
 
-    start = y - basis.w @ (basis.w.T @ (y - y0))  # back to what is conserved, which rounding may have changed
+    start = y - basis.w @ (basis.w.T @ (y - y0))
     no, zero = jnp.zeros((), bool), jnp.zeros((), jnp.int32)
-    return lax.while_loop(going, body, _State(start, rate(start, p), jacobian, jnp.zeros_like(y), no, no, zero))
+    return lax.while_loop(going, body, _State(start, rate(start, p), jacobian, no, no, zero))
 
 
 def _inverse(matrix: Array) -> tuple[Array, Array]:

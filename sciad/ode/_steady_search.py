@@ -173,7 +173,7 @@ def _search(problem: SteadyProblem, inputs: SteadyInputs) -> Found:
             "h": trajectory.stats["h"],
         }
         horizon = jnp.maximum(_GROWTH * s.horizon, first)  # after the first, of length zero: y0 may be steady
-        return _State(trajectory.reached, horizon, candidate, trajectory.status, stats)
+        return _State(candidate.restored, horizon, candidate, trajectory.status, stats)
 
     def going(s: _State) -> Array:
         done = s.candidate.steady & s.candidate.stable
