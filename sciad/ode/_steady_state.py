@@ -43,7 +43,7 @@ class SteadyState(Solution):
         Why the search stopped; a `sciad.Status` code, whether it is a success, and the same in words.
     stats : dict of arrays
         `num_steps`, `num_f`, `num_jacobians`, `num_factorisations`; `num_horizons` (how often a steady state was
-        looked for after the start); `t` (time integrated over) and `h` (next step); `distance` (from the integrated
+        looked for); `t` (time integrated over) and `h` (next step); `distance` (from the integrated
         state to the steady state, in units of the tolerance); `residual` (largest component of |f|); `num_conserved`
         (linear invariants found); `differentiable` (whether derivatives are numbers or NaN); `unstable`; `rtol`,
         `atol` (used).
@@ -255,6 +255,9 @@ def _check_tolerance(subject: str, rtol: Any, atol: Any, y0: Any) -> None:
     for name, value in (("rtol", rtol), ("atol", atol)):
         if any(not is_traced(v) and not np.all(np.asarray(v) >= 0) for v in jax.tree.leaves(value)):
             raise value_error(f"{subject}: {name}", value, "a positive number", "leave it out for the default")
+    zero = lambda x: not is_traced(x) and np.any(np.asarray(x) == 0)
+    if zero(rtol) and any(map(zero, jax.tree.leaves(atol))):
+        raise value_error(f"{subject}: rtol and atol", "zero for both", "one of them positive")
     if atol is None or is_scalar(atol):
         return
     got, expected = jax.tree.structure(atol), jax.tree.structure(y0)
