@@ -21,39 +21,45 @@ Rate = Callable[[Array, PyTree], Array]  # f(y, p)
 
 
 class Invariants(NamedTuple):
-    """Conserved combinations of the states: the first `count` columns of `w`, orthonormal; the others are zero.
+    """Conserved combinations of the states: the first `num` columns of `w`, orthonormal; the others are zero.
 
     The ranges of the `jacobians` at the `states` together are all changes that conserve them.
     """
 
     w: Float[Array, "n n"]
-    count: Array
+    num: Array
     hold: Bool[Array, ""]  # they were seen to hold at another state, too; or there are none
     states: Float[Array, "states n"]
     jacobians: Float[Array, "states n n"]
 
+    def restore(self, y0: Array, y: Array) -> Array:
+        """Return `y` moved to where it has the conserved quantities of `y0`."""
+        return y - self.w @ (self.w.T @ (y - y0))
 
-def find_invariants(rate: Rate, p: PyTree, y0: Array, y: Array) -> Invariants:
-    """Return the linear invariants of y' = rate(y, p), from states around `y0` and `y`.
 
-    Cost: four Jacobians and n^3 operations. Invariants that are not linear in the state are not found.
+def find_invariants(rate: Rate, p: PyTree, y0: Array, y: Array) -> tuple[Invariants, Array, Array]:
+    """Return the linear invariants of y' = rate(y, p), from states around `y0` and `y`; and y' and Jacobian at `y`.
+
+    Cost: five Jacobians and n^3 operations. Invariants that are not linear in the state are not found.
     """
     n = y.shape[0]
     states = _states_around(y0, y)
-    f = jax.vmap(lambda y: rate(y, p))(states)
-    jacobians = jax.vmap(lambda y: jax.jacfwd(rate)(y, p))(states)
+    all_f, all_jacobians = jax.vmap(lambda y: value_and_jacobian(rate, p, y))(jnp.concatenate([states, y[None]]))
+    f, jacobians = all_f[:-1], all_jacobians[:-1]
     defined = jnp.all(jnp.isfinite(f), axis=1) & jnp.all(jnp.isfinite(jacobians), axis=(1, 2))
     f, jacobians = jnp.where(defined[:, None], f, 0.0), jnp.where(defined[:, None, None], jacobians, 0.0)
     side_by_side = lambda matrices: jnp.moveaxis(matrices, 0, 1).reshape(n, -1)
     null, count = _left_null_space(side_by_side(jacobians[:-1]))
-    seen = (
-        jnp.any(defined[:-1])
-        & defined[-1]
-        & _is_orthogonal(null, jnp.concatenate([side_by_side(jacobians), f.T], axis=1))
-    )
-    hold = seen | (count == 0)
+    evidence = jnp.concatenate([side_by_side(jacobians), f.T], axis=1)
+    hold = (jnp.any(defined[:-1]) & defined[-1] & _is_orthogonal(null, evidence)) | (count == 0)
     w = jnp.where(jnp.arange(n) < count, jnp.linalg.qr(null)[0], 0.0)
-    return Invariants(w, count, hold, states[:-1], jacobians[:-1])
+    return Invariants(w, count, hold, states[:-1], jacobians[:-1]), all_f[-1], all_jacobians[-1]
+
+
+def value_and_jacobian(rate: Rate, p: PyTree, y: Array) -> tuple[Array, Array]:
+    """Return f and df/dy at `y`."""
+    directional = lambda y_dot: jax.jvp(lambda y: rate(y, p), (y,), (y_dot,))
+    return jax.vmap(directional, out_axes=(None, 1))(jnp.eye(y.shape[0], dtype=y.dtype))
 
 
 def _states_around(y0: Array, y: Array) -> Float[Array, "states n"]:

@@ -14,13 +14,12 @@ linear invariant: a continuum of steady states, or one that is approached slower
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, PyTree
 
 from sciad.ode._control import Tolerance, error_norm
-from sciad.ode._invariants import Invariants, Rate, find_invariants
+from sciad.ode._invariants import Invariants, Rate, find_invariants, value_and_jacobian
 
 _MOST_ITERATIONS = 6
 _SCALINGS = 8
@@ -54,6 +53,8 @@ class Candidate(NamedTuple):
     y: Float[Array, "n"]
     restored: Float[Array, "n"]  # the state it started at, with what is conserved as it was before rounding
     zeta: Float[Array, "n"]  # y - y0 in the basis
+    residual: Array  # max|f| there; where it is not steady, of the state it started at
+    fastest: Array  # a bound on the rates at the state it started at
     distance: Array  # how far from the state it started at, in units of the tolerance
     steady: Bool[Array, ""]  # within the tolerance of a steady state
     stable: Bool[Array, ""]
@@ -67,38 +68,38 @@ class Candidate(NamedTuple):
 def polish(rate: Rate, p: PyTree, y0: Array, y: Array, tolerance: Tolerance) -> Candidate:
     """Look for a steady state within the tolerance of `y`, among the states with the conserved quantities of `y0`.
 
-    Cost: some six Jacobians and singular value decompositions; one of each where `y` is far from steady.
+    Cost: some ten Jacobians and six singular value decompositions; where `y` is far from steady, half of that.
     """
-    invariants = find_invariants(rate, p, y0, y)
-    jacobian = jax.jacfwd(rate)(y, p)
+    invariants, f, jacobian = find_invariants(rate, p, y0, y)
     basis = _basis(jacobian, invariants)
-    norm = lambda error: error_norm(error, jnp.abs(y), tolerance)
-    s = _newton(rate, p, basis, jacobian, y0, y, tolerance)
+    restored = jnp.where(invariants.hold, invariants.restore(y0, y), y)
+    s = _newton(rate, p, basis, restored, y, tolerance)
     finite = jnp.all(jnp.isfinite(s.y)) & jnp.all(jnp.isfinite(s.f)) & jnp.all(jnp.isfinite(s.jacobian))
     y_end = jnp.where(finite, s.y, y)
-    distance = norm(s.y - y)
-    k = _matrix(basis, s.jacobian)
-    inverse, sizes = _inverse(k)
+    distance = error_norm(s.y + s.change - y, jnp.abs(y), tolerance)
+    eps = float(jnp.finfo(y.dtype).eps)
     # where K is singular to rounding the distance may be anything, unless the state is steady exactly
-    resolved = (sizes[-1] > y.shape[0] * float(jnp.finfo(y.dtype).eps) * sizes[0]) | jnp.all(s.f == 0)
+    resolved = (s.sizes[-1] > y.shape[0] * eps * s.sizes[0]) | jnp.all(s.f == 0)
     # Newton's method converged, and K is far from singular all the way to where it did
-    change = jnp.linalg.norm(inverse @ (k - _matrix(basis, jacobian)))
-    separate = (sizes[-1] > float(jnp.finfo(y.dtype).eps) ** 0.75 * sizes[0]) & (change <= 0.5)
+    change = jnp.linalg.norm(s.inverse @ (_matrix(basis, s.jacobian) - _matrix(basis, jacobian)))
+    separate = (s.sizes[-1] > eps**0.75 * s.sizes[0]) & (change <= 0.5)
     stable, held = _stability(s.jacobian, y_end, y0)
     weights, spans = _weights(basis, invariants, y_end - y0)
     regular = s.converged & separate & spans
     steady = finite & invariants.hold & resolved & (distance <= jnp.where(regular, 1.0, _NEAR))
     return Candidate(
         y=y_end,
-        restored=jnp.where(invariants.hold, y - basis.w @ (basis.w.T @ (y - y0)), y),
+        restored=restored,
         zeta=basis.complement(y_end - y0),
+        residual=jnp.max(jnp.abs(jnp.where(steady, s.f, f))),
+        fastest=_fastest(y, f, jacobian),
         distance=distance,
         steady=steady,
         stable=stable,
         held=held,
         regular=regular,
-        basis=basis._replace(inverse=inverse, weights=weights),
-        num_conserved=invariants.count,
+        basis=basis._replace(inverse=s.inverse, weights=weights),
+        num_conserved=invariants.num,
         num_jacobians=s.iteration + 5,
     )
 
@@ -107,35 +108,39 @@ class _State(NamedTuple):
     y: Array
     f: Array
     jacobian: Array
+    inverse: Array  # of K, whose singular values are the sizes
+    sizes: Array
+    change: Array  # that Newton's method makes next
     converged: Array  # quadratically, to far below the tolerance
     done: Array  # to rounding
     iteration: Array
 
 
-def _newton(rate: Rate, p: PyTree, basis: Basis, jacobian: Array, y0: Array, y: Array, tolerance: Tolerance) -> _State:
+def _newton(rate: Rate, p: PyTree, basis: Basis, start: Array, y: Array, tolerance: Tolerance) -> _State:
     """Iterate until rounding is all that is left, for as long as the state stays within the tolerance of `y`."""
     eps = float(jnp.finfo(y.dtype).eps)
 
     def body(s: _State) -> _State:
-        inverse, _ = _inverse(_matrix(basis, s.jacobian))
-        change = -basis.d @ (inverse @ (basis.row * s.f))
-        spread = basis.row * (jnp.abs(s.jacobian) @ jnp.abs(s.y))
-        # the change that rounding in f makes
-        noise = eps * (jnp.abs(basis.d) @ (jnp.abs(inverse) @ spread))
-        y_new = s.y + change
+        y_new = s.y + s.change
+        f, jacobian = value_and_jacobian(rate, p, y_new)
+        inverse, sizes = _inverse(_matrix(basis, jacobian))
+        change = -basis.d @ (inverse @ (basis.row * f))
+        # what rounding in f makes of it
+        noise = eps * (jnp.abs(basis.d) @ (jnp.abs(inverse) @ (basis.row * (jnp.abs(jacobian) @ jnp.abs(y_new)))))
         size = error_norm(change, jnp.abs(y), tolerance)
         done = jnp.all(jnp.abs(change) <= 10 * noise + 4 * eps * jnp.abs(y_new)) & (size <= 1e-3)
         # states that tend to zero never stop changing in units of themselves
         converged = s.converged | done | (size <= eps**0.5)
-        return _State(y_new, rate(y_new, p), jax.jacfwd(rate)(y_new, p), converged, done, s.iteration + 1)
+        return _State(y_new, f, jacobian, inverse, sizes, change, converged, done, s.iteration + 1)
 
     def going(s: _State) -> Array:
-        near = error_norm(s.y - y, jnp.abs(y), tolerance) <= 1
-        return ~s.done & (s.iteration < _MOST_ITERATIONS) & near
+        near = error_norm(s.y + s.change - y, jnp.abs(y), tolerance) <= 1
+        return (s.iteration == 0) | (~s.done & (s.iteration <= _MOST_ITERATIONS) & near)
 
-    start = y - basis.w @ (basis.w.T @ (y - y0))
-    no, zero = jnp.zeros((), bool), jnp.zeros((), jnp.int32)
-    return lax.while_loop(going, body, _State(start, rate(start, p), jacobian, no, no, zero))
+    matrix, no = jnp.zeros((y.shape[0], y.shape[0]), y.dtype), jnp.zeros((), bool)
+    zero = jnp.zeros_like(y)
+    first = _State(start, zero, matrix, matrix, zero, zero, no, no, jnp.zeros((), jnp.int32))
+    return lax.while_loop(going, body, first)
 
 
 def _inverse(matrix: Array) -> tuple[Array, Array]:
@@ -158,12 +163,12 @@ def _weights(basis: Basis, invariants: Invariants, change: Array) -> tuple[Array
     scaled = row[:, None] * jacobians * column[:, None, :]
     n = change.shape[0]
     u, sizes, vt = jnp.linalg.svd(jnp.moveaxis(scaled, 0, 1).reshape(n, -1), full_matrices=False)
-    used = jnp.arange(n) < n - invariants.count
+    used = jnp.arange(n) < n - invariants.num
     inverse = vt.T @ (jnp.where(used, 1 / jnp.maximum(sizes, float(jnp.finfo(u.dtype).tiny)), 0.0)[:, None] * u.T)
     weights = (inverse @ (row[:, None] * basis.d)).reshape(-1, n, n) * column[:, :, None]
     made_up = jnp.einsum("kij,kjm,m->i", jacobians, weights, basis.complement(change))
     near = jnp.abs(made_up - change) <= 1e-4 * jnp.max(jnp.abs(change))
-    is_free = invariants.count == 0  # D is the whole space then, whatever the parameters
+    is_free = invariants.num == 0  # D is the whole space then, whatever the parameters
     return jnp.where(is_free, 0.0, weights), jnp.all(near) | is_free
 
 
@@ -171,7 +176,7 @@ def _basis(jacobian: Array, invariants: Invariants) -> Basis:
     """Return W, D, Z and R for a Jacobian, with rows and columns scaled to be of size one."""
     n = jacobian.shape[0]
     row, column = _equilibrate(jacobian)
-    w, is_filled = invariants.w, jnp.arange(n) < invariants.count
+    w, is_filled = invariants.w, jnp.arange(n) < invariants.num
     # Householder's QR completes the first columns to a basis of the whole space
     free = jnp.where(is_filled, 0.0, jnp.linalg.qr(column[:, None] * w)[0])
     d = column[:, None] * free
@@ -203,6 +208,14 @@ def _equilibrate(matrix: Array) -> tuple[Array, Array]:
 
 def _inverse_root(size: Array) -> Array:
     return jnp.where((size > 0) & jnp.isfinite(size), lax.rsqrt(jnp.where(size > 0, size, 1.0)), 1.0)
+
+
+def _fastest(y: Array, f: Array, jacobian: Array) -> Array:
+    """Return the norm of the Jacobian; where it is zero, the relative speed; never zero."""
+    by_jacobian, size, speed = jnp.max(jnp.sum(jnp.abs(jacobian), axis=1)), jnp.max(jnp.abs(y)), jnp.max(jnp.abs(f))
+    speed = speed / jnp.where(size > 0, size, 1.0)
+    fastest = jnp.where(by_jacobian > 0, by_jacobian, speed)
+    return jnp.where((fastest > 0) & jnp.isfinite(fastest), fastest, 1.0)
 
 
 def _stability(jacobian: Array, y: Array, y0: Array) -> tuple[Array, Array]:

@@ -148,7 +148,7 @@ class TestValues:
         assert np.isnan(jax.jvp(lambda k: state(robertson)(jnp.array([1.0, 0, 0]), k), (k,), (k,))[1]).all()
 
     def test_complex_states_and_odd_arguments(self):
-        f = lambda t, y, args: {"z": (1j - 1) * y["z"] + args["a"], "n": (args["b"] - y["n"],)}
+        f = lambda t, y, args: {"z": (1j - 1) * y["z"] + args["a"], "n": (args["b"] - y["n"][0],)}
         solution = ode.steady_state(f, {"z": 1j, "n": (1,)}, {"a": 2, "b": 3, "name": "text", "none": None})
         equal(solution.y, {"z": 1 + 1j, "n": (3.0,)})
 
