@@ -2,6 +2,7 @@
 
 from sciad.ode._solve import solve
 from sciad.ode._odeint import odeint
+from sciad.ode._steady_state import steady_state
 from sciad.ode._tsit5 import Tsit5
 from sciad.ode._dop853 import DOP853
 from sciad.ode._rodas5p import Rodas5P
@@ -11,10 +12,12 @@ from sciad.ode._adjoint import Discrete
 from sciad.ode._events import Event, Jumps, Occurrences
 from sciad.ode._method import Method
 from sciad.ode._solution import ODESolution
+from sciad.ode._steady_state import SteadyState
 
 __all__ = [
     "solve",
     "odeint",
+    "steady_state",
     "Tsit5",
     "DOP853",
     "Rodas5P",
@@ -26,4 +29,5 @@ __all__ = [
     "Occurrences",
     "Method",
     "ODESolution",
+    "SteadyState",
 ]

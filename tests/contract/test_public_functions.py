@@ -52,6 +52,12 @@ def odeint(x):
     return ode.odeint(f, x[0], jnp.array([0.0, 1.0], x.dtype), rate=x[1], max_steps=256)[-1]
 
 
+def steady_state(x):
+    """A reaction to equilibrium, which conserves the sum of its two states, starting with x[0] of the first."""
+    f = lambda t, y, rate: jnp.stack([y[1] - rate * y[0], rate * y[0] - y[1]])
+    return ode.steady_state(f, jnp.stack([x[0], jnp.ones_like(x[0])]), x[1]).y[0]
+
+
 def solve_ivp(x):
     options = {"t_eval": [0, 1], "rtol": 1e-6, "atol": 1e-9, "max_steps": 256}
     if x.dtype == "float32":
@@ -78,6 +84,7 @@ TABLE = {
     ),
     "ode.solve with mass": Entry(solve_dae, exact_logistic, np.array([0.2, 1.5]), slow=("hessian",)),
     "ode.odeint": Entry(odeint, exact_logistic, np.array([0.2, 1.5]), slow=("hessian",)),
+    "ode.steady_state": Entry(steady_state, lambda x: (x[0] + 1) / (1 + x[1]), np.array([0.2, 1.5]), float64=1e-12),
     "scipy.solve_ivp": Entry(solve_ivp, exact_logistic, np.array([0.2, 1.5]), slow=("hessian",)),
     "scipy.odeint": Entry(scipy_odeint, exact_logistic, np.array([0.2, 1.5]), slow=("hessian",)),
 }
