@@ -8,7 +8,20 @@ from sciad.ode._rodas5p import Rodas5P
 from sciad.ode._bdf import BDF
 from sciad.ode._auto import Auto
 from sciad.ode._adjoint import Discrete
+from sciad.ode._forward import Forward
 from sciad.ode._method import Method
 from sciad.ode._solution import ODESolution
 
-__all__ = ["solve", "odeint", "Tsit5", "DOP853", "Rodas5P", "BDF", "Auto", "Discrete", "Method", "ODESolution"]
+__all__ = [
+    "solve",
+    "odeint",
+    "Tsit5",
+    "DOP853",
+    "Rodas5P",
+    "BDF",
+    "Auto",
+    "Discrete",
+    "Forward",
+    "Method",
+    "ODESolution",
+]
