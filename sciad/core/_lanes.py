@@ -16,15 +16,16 @@ _SMALL = 4096  # numbers in an argument that is copied for the sake of equal bit
 _LARGE = 1 << 20  # numbers in the results beyond which a copy of them would cost
 
 
-def lane_after_lane(fun: Callable[..., Any]) -> Callable[..., Any]:
+def lane_after_lane(fun: Callable[..., Any], *, in_place: bool = False) -> Callable[..., Any]:
     """Wrap a loop so that `vmap` runs it lane after lane.
 
-    `fun` takes positional pytrees, closes over no traced value and is never differentiated.
+    `fun` takes positional pytrees, closes over no traced value and is never differentiated. With `in_place` it takes
+    an argument `out`, too: None, or zeros like its value, in which it may build large parts of it without a copy.
     """
 
     @custom_vmap
     def wrapped(*args: Any) -> Any:
-        return _isolated(fun, args)
+        return _isolated(fun, args, in_place)
 
     @wrapped.def_vmap
     def _(axis_size: int, in_batched: list[Any], *args: Any) -> tuple[Any, Any]:
@@ -47,7 +48,7 @@ def map_lanes(fun: Callable[..., Any], batched: list[bool], args: list[Any]) -> 
     return jax.lax.map(one_lane, moving)
 
 
-def _isolated(fun: Callable[..., Any], args: Any) -> Any:
+def _isolated(fun: Callable[..., Any], args: Any, in_place: bool) -> Any:
     """Call `fun` as the body of a loop that runs once, so that XLA compiles it the same whatever surrounds it.
 
     XLA moves what does not change in a loop out of it, folds constants into it, and contracts multiplications and
@@ -64,9 +65,10 @@ def _isolated(fun: Callable[..., Any], args: Any) -> Any:
     once = lax.optimization_barrier(jnp.ones((), jnp.int32))
 
     def body(state: Any) -> Any:
-        i, _ = state
+        i, out = state
         pick = lambda row, small: lax.dynamic_index_in_dim(row, i, 0, keepdims=False) if small else row
-        return i + 1, fun(*jax.tree.unflatten(treedef, [pick(*pair) for pair in zip(rows, is_small, strict=True)]))
+        args = jax.tree.unflatten(treedef, [pick(*pair) for pair in zip(rows, is_small, strict=True)])
+        return i + 1, fun(*args, out=out) if in_place else fun(*args)
 
     start = (jnp.zeros((), jnp.int32), jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), out))
     return lax.while_loop(lambda state: state[0] < once, body, start)[1]

@@ -112,15 +112,16 @@ def _batch(args: Any, dims: Any, *, num_context: int, **static: Any) -> tuple[An
     batched = [dim is not None for dim in dims]
     if any(batched[:num_context]):
         outs = map_lanes(partial(_linear_solve.bind, num_context=num_context, **static), batched, args)
-    else:
-        b = [
-            arg if moves else jnp.broadcast_to(arg, (size, *arg.shape))
-            for arg, moves in zip(args[num_context:], batched[num_context:], strict=True)
-        ]
-        together = [jax.vmap(fun, in_axes=(None, 0), axis_size=size) for fun in static["system"]]
-        static = static | {"system": LinearSystem(*together)}
-        outs = _linear_solve.bind(*args[:num_context], *b, num_context=num_context, **static)
-    return outs, [0] * len(outs)
+        return outs, [0] * len(outs)
+    # directions stand along the last axis: what is done for all of them is then done on contiguous numbers
+    b = [
+        jnp.moveaxis(arg, 0, -1) if moves else jnp.broadcast_to(arg[..., None], (*arg.shape, size))
+        for arg, moves in zip(args[num_context:], batched[num_context:], strict=True)
+    ]
+    together = [jax.vmap(fun, in_axes=(None, -1), out_axes=-1, axis_size=size) for fun in static["system"]]
+    static = static | {"system": LinearSystem(*together)}
+    outs = _linear_solve.bind(*args[:num_context], *b, num_context=num_context, **static)
+    return outs, [out.ndim - 1 for out in outs]
 
 
 ad.primitive_jvps[_linear_solve] = _jvp

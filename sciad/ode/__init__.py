@@ -10,6 +10,7 @@ from sciad.ode._bdf import BDF
 from sciad.ode._auto import Auto
 from sciad.ode._adjoint import Discrete
 from sciad.ode._events import Event, Jumps, Occurrences
+from sciad.ode._forward import Forward
 from sciad.ode._method import Method
 from sciad.ode._solution import ODESolution
 from sciad.ode._steady_state import SteadyState
@@ -24,6 +25,7 @@ __all__ = [
     "BDF",
     "Auto",
     "Discrete",
+    "Forward",
     "Event",
     "Jumps",
     "Occurrences",

@@ -104,15 +104,14 @@ class Auto(Method):
     def record(self, carry: _Carry) -> Array:
         return carry.stiff
 
-    def replay(self, system: System, t: Array, x: Array, h: Array, record: Array, x_end: Array) -> tuple[Array, PyTree]:
-        first = system(t, x)
-        step, _ = lax.cond(
+    def step_again(self, system: System, t: Array, y: Array, h: Array, record: Array) -> Step:
+        first = system(t, y)
+        return lax.cond(
             record,
-            lambda first: self._stiff(system, t, x, h, first, no_norm),
-            lambda first: self._nonstiff(system, t, x, h, first, no_norm),
+            lambda first: self._stiff(system, t, y, h, first, no_norm)[0],
+            lambda first: self._nonstiff(system, t, y, h, first, no_norm)[0],
             first,
         )
-        return step.y, step.dense
 
     def replay_without_branches(
         self, system: System, t: Array, x: Array, h: Array, record: Array, x_end: Array

@@ -58,16 +58,13 @@ class DiffraxMethod(Method):
     def counts(self, carry: PyTree, tries: Array) -> dict[str, Array]:
         return {}  # a solver does not tell
 
-    def replay(
-        self, system: System, t: Array, x: Array, h: Array, record: PyTree, x_end: Array
-    ) -> tuple[Array, PyTree]:
-        size = jnp.max(jnp.abs(x)) + float(jnp.finfo(x.dtype).tiny)
-        tolerance = max(_REPLAY_TOLERANCE, 100 * float(jnp.finfo(x.dtype).eps))
+    def step_again(self, system: System, t: Array, y: Array, h: Array, record: PyTree) -> Step:
+        size = jnp.max(jnp.abs(y)) + float(jnp.finfo(y.dtype).tiny)
+        tolerance = max(_REPLAY_TOLERANCE, 100 * float(jnp.finfo(y.dtype).eps))
         allowed = lax.stop_gradient(tolerance * size)
         norm = jax.tree_util.Partial(lambda allowed, change: optimistix.max_norm(change) / allowed, allowed)
         solver = self._tolerant(rtol=0.0, atol=1.0, norm=norm, scan_kind="bounded")
-        step = self._step(solver, system, t, x, h, solver.init(_terms(system), t, t + h, x, None))
-        return step.y, step.dense
+        return self._step(solver, system, t, y, h, solver.init(_terms(system), t, t + h, y, None))
 
     def _step(self, solver: Any, system: System, t: Array, y: Array, h: Array, carry: PyTree) -> Step:
         y_end, error, increments, carry, result = solver.step(

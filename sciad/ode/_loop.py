@@ -35,7 +35,8 @@ class Grid(NamedTuple):
     """The accepted steps: step i goes from (ts[i], xs[i]) over hs[i], as records[i] says.
 
     xs holds the method's memory, which begins with the state; with a `stride` of K only that of every K-th step, in row
-    i / K. Beyond the last step ts is the start, all else is zero: right-hand sides may be evaluated there at any time.
+    i / K. Beyond the last step all is zero; but without any step ts[1] is the start, too, so that the first step may be
+    evaluated, if not read.
     """
 
     ts: Float[Array, "capacity+1"]
@@ -44,6 +45,11 @@ class Grid(NamedTuple):
     records: PyTree
     num_steps: Int[Array, ""]
     happenings: Happening | None = None  # which rows are not steps but cross an event or a jump
+
+    def padded(self) -> "Grid":
+        """Return the grid with the start as the time beyond the last step: right-hand sides may be evaluated there."""
+        inside = jnp.arange(self.ts.shape[0]) <= self.num_steps
+        return self._replace(ts=jnp.where(inside, self.ts, self.ts[0]))
 
 
 class Trajectory(NamedTuple):
@@ -83,12 +89,13 @@ def integrate(
     t_save: Float[Array, "times"],
     y0: Float[Array, "n"],
     tolerance: Tolerance,
+    zeros: Grid | None = None,
 ) -> tuple[Trajectory, Grid | None]:
     """Solve M y' = f(t, y) from t0 through the increasing `t_save`, all at or after t0.
 
     With a `stride` the accepted grid is kept, in buffers of `max_steps` rows, and the state of every stride-th step;
     with 0 nothing is kept, and memory does not depend on the number of steps. With `dense` interpolation is kept
-    accurate in all steps, not only in those that are read.
+    accurate in all steps, not only in those that are read. The grid is built in `zeros`, where they are given.
     """
     t_end = t_save[-1]
     span = t_end - t0
@@ -150,7 +157,7 @@ def integrate(
     s = lax.while_loop(
         goes_on,
         body,
-        _initial_state(method, system, max_steps, stride, t0, t_save, y0, tolerance),
+        _initial_state(method, system, max_steps, stride, t0, t_save, y0, tolerance, zeros),
     )
     unfinished = (s.status == Status.SUCCESS) & (s.t < t_end)
     if s.watch is not None:
@@ -181,6 +188,7 @@ def _initial_state(
     t_save: Array,
     y0: Array,
     tolerance: Tolerance,
+    zeros: Grid | None,
 ) -> _State:
     span = t_save[-1] - t0
     f0 = system.slope(t0, y0)
@@ -203,7 +211,7 @@ def _initial_state(
         saved=jnp.where(at_start[:, None], y0, jnp.nan),
         num_saved=jnp.sum(at_start, dtype=jnp.int32),
         num_dense_f=zero if method.dense_evaluations else None,
-        grid=_empty_grid(method, max_steps + 1, stride, t0, y0, carry, watch) if stride else None,
+        grid=_empty_grid(method, max_steps + 1, stride, t0, y0, carry, watch, zeros) if stride else None,
         watch=watch,
     )
 
@@ -407,19 +415,30 @@ def read(method: Method, grid: Grid, i: Array, dense: PyTree, t: Array) -> Float
 
 
 def _empty_grid(
-    method: Method, capacity: int, stride: int, t0: Array, y0: Array, carry: PyTree, watch: Watch | None
+    method: Method,
+    capacity: int,
+    stride: int,
+    t0: Array,
+    y0: Array,
+    carry: PyTree,
+    watch: Watch | None,
+    zeros: Grid | None,
 ) -> Grid:
     x = method.memory(y0, carry)
-    num_states = capacity if stride == 1 else -(-(capacity - 1) // stride) + 1
-    rows_of = lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype)
-    return Grid(
-        ts=jnp.full(capacity, t0),
-        hs=jnp.zeros(capacity, t0.dtype),
-        xs=jnp.zeros((num_states, x.shape[0]), x.dtype).at[0].set(x),
-        records=jax.tree.map(rows_of, method.record(carry)),
-        num_steps=jnp.zeros((), jnp.int32),
-        happenings=None if watch is None else jax.tree.map(rows_of, watch.pending),
-    )
+    if zeros is None:
+        num_states = capacity if stride == 1 else -(-(capacity - 1) // stride) + 1
+        rows_of = lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype)
+        zeros = Grid(
+            ts=jnp.zeros(capacity, t0.dtype),
+            hs=jnp.zeros(capacity, t0.dtype),
+            xs=jnp.zeros((num_states, x.shape[0]), x.dtype),
+            records=jax.tree.map(rows_of, method.record(carry)),
+            num_steps=jnp.zeros((), jnp.int32),
+            happenings=None if watch is None else jax.tree.map(rows_of, watch.pending),
+        )
+    write = lambda rows, row: lax.dynamic_update_index_in_dim(rows, row, 0, 0)
+    ts = lax.dynamic_update_slice_in_dim(zeros.ts, jnp.stack([t0, t0]), 0, 0)
+    return zeros._replace(ts=ts, xs=write(zeros.xs, x), num_steps=jnp.zeros((), jnp.int32))
 
 
 def _record(method: Method, s: _State, h: Array, accepted: Array, t: Array, step: Step, stride: int) -> Grid | None:

@@ -139,8 +139,12 @@ class Method(eqx.Module):
 
         `x_end` is the memory as the loop computed it.
         """
-        step = self.step(system, t, x, h, self.init(system, t, x, h), no_norm)
+        step = self.step_again(system, t, x, h, record)
         return step.y, self.complete(system, t, h, step.dense)
+
+    def step_again(self, system: System, t: Array, y: Array, h: Array, record: PyTree) -> Step:
+        """Return the step from `y` that `record` tells of, of a one-step method; its error is differentiable, too."""
+        return self.step(system, t, y, h, self.init(system, t, y, h), no_norm)
 
     def replay_without_branches(
         self, system: System, t: Array, x: Array, h: Array, record: PyTree, x_end: Array

@@ -39,10 +39,10 @@ class Inputs(NamedTuple):
 def run(problem: Problem, stride: int, inputs: Inputs) -> tuple[Trajectory, Grid | None]:
     """Solve, and keep the accepted steps unless `stride` is 0, with every stride-th state; not to be differentiated."""
 
-    def loop(inputs: Inputs) -> tuple[Trajectory, Grid | None]:
+    def loop(inputs: Inputs, out: tuple[Trajectory, Grid | None] | None = None) -> tuple[Trajectory, Grid | None]:
         y0, p, q, t0, t_save, tolerance = inputs
         system = problem.system(p, q, t_save[-1])
         static = (problem.max_steps, stride, problem.dense, problem.progress)
-        return integrate(problem.loop_method, system, *static, t0, t_save, y0, tolerance)
+        return integrate(problem.loop_method, system, *static, t0, t_save, y0, tolerance, out[1] if out else None)
 
-    return lane_after_lane(loop)(inputs)
+    return lane_after_lane(loop, in_place=True)(inputs)

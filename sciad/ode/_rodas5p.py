@@ -5,6 +5,7 @@ Source: G. Steinebach, "Construction of Rosenbrock-Wanner method Rodas5P and num
 Differential Equations package", BIT Numerical Mathematics 63 (2023) 27.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -45,6 +46,7 @@ _H[1, :4] = [-9.91568850695171, -0.9689944594115154, 3.0438037242978453, -24.495
 _H[1, 4:] = [20.176138334709044, 15.98066361424651, -6.789040303419874, -6.710236069923372]
 _H[2, :4] = [11.419903575922262, 2.8879645146136994, 72.92137995996029, 80.12511834622643]
 _H[2, 4:] = [-52.072871366152654, -59.78993625266729, -0.15582684282751913, 4.883087185713722]
+_FEW = 8  # directional derivatives in a Jacobian up to which it is differentiated as a whole
 _CHECKS = (0.3, 0.7)  # where the interpolant is compared with the equation
 _LENIENCE = 0.2  # interior errors may be so much larger, inverted, than those of the end
 
@@ -125,21 +127,49 @@ def _linearise(system: System, jacobian: PyTree, t: Array, y: Array, h: Array) -
     df_dt = jax.jvp(lambda t: system(t, y), (t,), (jnp.ones_like(t),))[1]
     w = system.structure.shifted(1 / (_GAMMA * h_y), jacobian, system.mass)
     factors = system.structure.factorise(jax.tree.map(lax.stop_gradient, w))
-    return _Linearised(system, factors, linear_solver(system.structure, w, factors), df_dt, t, y, h, h_y)
+    if system.structure.num_evaluations > _FEW:
+        solve = _solver_by_products(system, factors, t, y, h_y)
+    else:
+        solve = linear_solver(system.structure, w, factors)
+    return _Linearised(system, factors, solve, df_dt, t, y, h, h_y)
+
+
+def _solver_by_products(system: System, factors: Any, t: Array, y: Array, h_y: Array) -> Callable[[Array], Array]:
+    """Return the solve with W whose derivative in (y, p) is that of one product W u, and not that of all of W.
+
+    From W u = b: W u' = b' - (dW) u = b' + d(f_y(y, p) u), a second derivative in one direction for each solve.
+    """
+
+    def times(u: Array) -> Array:
+        return system.times_mass(u) / (_GAMMA * h_y) - jax.jvp(lambda y: system(t, y), (y,), (u,))[1]
+
+    solve = lambda _, b: system.structure.solve(factors, b)
+    solve_transposed = lambda _, b: system.structure.solve_transposed(factors, b)
+    return lambda b: lax.custom_linear_solve(times, b, solve, solve_transposed)
 
 
 def _in_a_loop(at: _Linearised, f0: Array) -> Array:
-    rows_a, rows_c, d = (jnp.asarray(x, at.y.dtype) for x in (_A, _C, _D))
-    nodes = jnp.asarray(_NODES, at.t.dtype)
+    """Loop over the stages; each adds its share to what all later ones need.
 
-    def stage(i: Array, u: Array) -> Array:
-        value = at.system(at.t + nodes[i] * at.h, at.y + (rows_a[i][:, None] * u).sum(0))
-        history = at.system.times_mass((rows_c[i][:, None] * u).sum(0) / at.h_y)
-        rhs = value + at.h_y * d[i] * at.df_dt + history
-        return lax.dynamic_update_index_in_dim(u, at.solve(rhs), i, 0)
+    Sums over stages would be reductions, which run at a fraction of the speed where there are many directions.
+    """
+    columns_a, columns_c = (jnp.asarray(x.T, at.y.dtype)[:, :, None] for x in (_A, _C))
+    d, nodes = jnp.asarray(_D, at.y.dtype), jnp.asarray(_NODES, at.t.dtype)
 
-    first = at.solve(f0 + at.h_y * d[0] * at.df_dt)
-    return lax.fori_loop(1, 8, stage, jnp.zeros((8, *at.y.shape), at.y.dtype).at[0].set(first))
+    def stage(i: Array, s: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        _, increments, histories = s
+        value = at.system(at.t + nodes[i] * at.h, at.y + increments[i])
+        rhs = value + at.h_y * d[i] * at.df_dt + at.system.times_mass(histories[i] / at.h_y)
+        return add(i, at.solve(rhs), s)
+
+    def add(i: Array | int, u_i: Array, s: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        u, increments, histories = s
+        u = lax.dynamic_update_index_in_dim(u, u_i, i, 0)
+        return u, increments + columns_a[i] * u_i, histories + columns_c[i] * u_i
+
+    zero = jnp.zeros((8, *at.y.shape), at.y.dtype)
+    first = add(0, at.solve(f0 + at.h_y * d[0] * at.df_dt), (zero, zero, zero))
+    return lax.fori_loop(1, 8, stage, first)[0]
 
 
 def _written_out(at: _Linearised, f0: Array) -> Array:

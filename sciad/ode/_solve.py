@@ -217,7 +217,9 @@ def _solve(
     inputs = Inputs(y_start, field.p, field.q, direction * start, (direction * times)[order], tolerance)
     if dense:
         trajectory, grid = record_grid(problem, inputs)
-        dense_output = DenseOutput(field.system, method, layout.unflatten, y_start, grid, field.p, field.q, direction)
+        dense_output = DenseOutput(
+            field.system, method, layout.unflatten, y_start, grid.padded(), field.p, field.q, direction
+        )
     else:
         trajectory, dense_output = adjoint.trajectory(problem, inputs), None
 
