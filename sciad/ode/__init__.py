@@ -8,7 +8,24 @@ from sciad.ode._rodas5p import Rodas5P
 from sciad.ode._bdf import BDF
 from sciad.ode._auto import Auto
 from sciad.ode._adjoint import Discrete
+from sciad.ode._gauss import Gauss
+from sciad.ode._interpolating import Interpolating
+from sciad.ode._backsolve import Backsolve
 from sciad.ode._method import Method
 from sciad.ode._solution import ODESolution
 
-__all__ = ["solve", "odeint", "Tsit5", "DOP853", "Rodas5P", "BDF", "Auto", "Discrete", "Method", "ODESolution"]
+__all__ = [
+    "solve",
+    "odeint",
+    "Tsit5",
+    "DOP853",
+    "Rodas5P",
+    "BDF",
+    "Auto",
+    "Discrete",
+    "Gauss",
+    "Interpolating",
+    "Backsolve",
+    "Method",
+    "ODESolution",
+]
