@@ -7,7 +7,7 @@ With lambda(t) the gradient of the loss in y(t), and g_k its direct gradient in 
 
 solved backward from the last save time; the three adjoints differ in where y(t) comes from and in how the integral is
 taken. Pontryagin et al. (1962); Cao, Li, Petzold, Serban, "Adjoint sensitivity analysis for differential-algebraic
-equations", SIAM J. Sci. Comput. 24 (2003) 1076-1089, section 2, for cotangents at points in time.
+equations", SIAM J. Sci. Comput. 24 (2003) 1076-1089.
 """
 
 import abc
@@ -95,7 +95,8 @@ class ContinuousAdjoint(Adjoint):
         def solve_bwd(residuals: Any, trajectory_bar: Trajectory) -> Any:
             backward = lane_after_lane(partial(self._pull_back, problem))
             y_bar, p_bar = self._once(backward)(*residuals, trajectory_bar.saved)
-            return (Inputs(y_bar, p_bar, None, None, None, None),)  # type: ignore[arg-type]
+            nothing: Any = None
+            return (Inputs(y_bar, p_bar, *[nothing] * 4),)
 
         solve.defvjp(solve_fwd, solve_bwd)
         return solve(inputs)

@@ -3,9 +3,13 @@
 The backward state has the size n of the forward one, so that parameters enter neither the error norm nor the linear
 algebra: with a hundred thousand of them a gradient costs little more than with one.
 
-Backward equations: `_backward`. The quadrature over the steps of the backward solve: Norcliffe, Deisenroth, "Faster
-training of neural ODEs using Gauss-Legendre quadrature", TMLR (2023), equation 9; here on every piece in which the
-forward and the backward dense output both are one polynomial.
+    lambda' = -(df/dy)^T lambda,
+    dL/dp = sum over pieces [a, b] of (b - a) sum_j w_j (df/dp)^T lambda at the time a + c_j (b - a),
+
+with the nodes c_j and weights w_j of Gauss and Legendre on [0, 1]. A piece is where the forward and the backward dense
+output both are one polynomial. Norcliffe, Deisenroth, "Faster training of neural ODEs using Gauss-Legendre
+quadrature", TMLR (2023). A backward step passes over few forward ones: the integral is small where fast modes of lambda
+cancel, and of those the error norm of lambda sees nothing (ROBER to 4e7: 400 rtol in dL/dp with 8, 0.6 with 1).
 """
 
 from collections.abc import Callable
@@ -27,7 +31,7 @@ from sciad.ode._problem import Inputs, Problem
 from sciad.ode._transposed import adjoint_system
 
 _FEWEST_NODES = 3  # exact to degree 5: enough for methods of order up to 5
-_MOST_PASSED = 8  # forward steps that a backward one may pass over: where they are short, something happens
+_MOST_PASSED = 1  # whole forward steps that a backward one may pass over: where they are short, something happens
 
 
 class Gauss(ContinuousAdjoint):

@@ -1,8 +1,8 @@
 """The interpolating adjoint: lambda and the parameters' integral in one backward solve along the recorded solution.
 
 The augmented equations d(lambda, mu)/dt = (-(df/dy)^T lambda, -(df/dp)^T lambda), mu(t_end) = 0, dL/dp = mu(t0):
-Cao, Li, Petzold, Serban (2003), equation 2.9, with y(t) from the forward dense output as in CVODES (Hindmarsh et al.,
-"SUNDIALS", ACM Trans. Math. Softw. 31 (2005), section 3.3).
+Cao, Li, Petzold, Serban (2003), with y(t) from the forward dense output as in CVODES (Hindmarsh et al., "SUNDIALS",
+ACM Trans. Math. Softw. 31 (2005) 363-396).
 """
 
 import jax

@@ -40,22 +40,29 @@ class Path(NamedTuple):
         return self.problem.method.interpolate(dense, theta)
 
     def state(self, t: Array) -> Float[Array, "n"]:
-        """Return y(t), whose derivative in t is f(t, y(t)) and not that of the interpolant, which has kinks."""
-        problem, (_, p, q, *_) = self.problem, self.inputs
+        """Return y(t), with the derivative in t that the interpolant has inside the step, also at the step's ends.
+
+        Not f(t, y(t)): on a stiff problem that is the interpolation error times the Jacobian.
+        """
+        problem = self.problem
 
         @jax.custom_jvp
-        def at(t: Array, path: Any) -> Array:
-            path = Path(problem, *path)
+        def at(t: Array, rest: Any) -> Array:
+            path = Path(problem, *rest)
             i = path.step_at(t)
             return path.inside(path.dense_of(i), i, t)
 
         @at.defjvp
         def _(primals: Any, tangents: Any) -> Any:
-            t, path = primals
-            inputs = path[0]
-            y = at(t, path)
-            slope = problem.system(inputs.p, inputs.q, _unlimited(t))(t, y)
-            return y, slope * tangents[0].astype(y.dtype)
+            t, rest = primals
+            path = Path(problem, *rest)
+            i = path.step_at(t)
+            dense, eps = path.dense_of(i), float(jnp.finfo(t.dtype).eps)
+            h = jnp.where(path.grid.hs[i] == 0, 1.0, path.grid.hs[i])
+            theta = jnp.clip((t - path.grid.ts[i]) / h, eps, 1 - eps)
+            read = lambda theta: problem.method.interpolate(dense, theta)
+            slope = jax.jvp(read, (theta,), (tangents[0] / h,))[1]
+            return path.inside(dense, i, t), slope
 
         return at(t, tuple(self)[1:])
 
@@ -86,7 +93,3 @@ def _dense_of(problem: Problem, inputs: Inputs, grid: Grid, i: Array) -> PyTree:
 
 def _row(table: PyTree, i: Array) -> PyTree:
     return jax.tree.map(lambda rows: lax.dynamic_index_in_dim(rows, i, 0, keepdims=False), table)
-
-
-def _unlimited(t: Array) -> Array:
-    return jnp.full((), jnp.inf, t.dtype)

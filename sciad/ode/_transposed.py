@@ -1,4 +1,4 @@
-"""The adjoint equation as a system of its own, with the exact Jacobian: the forward one, factorised once, transposed."""
+"""The adjoint equation as a system of its own, whose Jacobian is the forward one, exact, factorised and transposed."""
 
 from collections.abc import Callable
 
