@@ -9,8 +9,11 @@ from sciad.ode._rodas5p import Rodas5P
 from sciad.ode._bdf import BDF
 from sciad.ode._auto import Auto
 from sciad.ode._adjoint import Discrete
-from sciad.ode._events import Event, Jumps, Occurrences
+from sciad.ode._gauss import Gauss
+from sciad.ode._interpolating import Interpolating
+from sciad.ode._backsolve import Backsolve
 from sciad.ode._forward import Forward
+from sciad.ode._events import Event, Jumps, Occurrences
 from sciad.ode._method import Method
 from sciad.ode._solution import ODESolution
 from sciad.ode._steady_state import SteadyState
@@ -25,6 +28,9 @@ __all__ = [
     "BDF",
     "Auto",
     "Discrete",
+    "Gauss",
+    "Interpolating",
+    "Backsolve",
     "Forward",
     "Event",
     "Jumps",
