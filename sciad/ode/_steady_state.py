@@ -143,8 +143,8 @@ def steady_state(
 
     Cost: dense linear algebra; about n^3 operations and ten Jacobians for every decade of time between the fastest and
     the slowest rate, beside the integration. A derivative takes one product with an (n, n) matrix a direction. Rates
-    may span any range over which f itself is resolved: differences beyond about 1e10 between rates that act on the same
-    states are lost in rounding, which makes the search fail.
+    may be of any size, and of any ratio that rounding in f leaves: where rates that act on the same states differ by
+    more than about 1e8 (float64), derivatives may be NaN and the search may fail.
 
     Under `vmap` every lane is a search of its own.
 
