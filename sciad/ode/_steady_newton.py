@@ -8,9 +8,9 @@ rows scaled by R and m zero columns of D filled up,
 
 K is square, and nonsingular exactly where f = 0 determines the state for given conserved quantities. Proof: let
 K (a, b) = Z a + R J D b = 0. From the left with Z' this is a = 0, since Z' R J = 0; so v = D b has J v = 0, and it has
-W' v = 0 as all that D makes. Conversely every such v is some D b. So K is singular exactly if J has a null vector without a
-share in W. If W is the whole left null space that is a defective zero eigenvalue; else J has null vectors that belong
-to no linear invariant: a continuum of steady states, or one that is approached slower than exponentially.
+W' v = 0 as all that D makes. Conversely every such v is some D b. So K is singular exactly if J has a null vector
+without a share in W. If W is the whole left null space that is a defective zero eigenvalue; else J has null vectors
+that belong to no linear invariant: a continuum of steady states, or one that is approached slower than exponentially.
 """
 
 from typing import NamedTuple
