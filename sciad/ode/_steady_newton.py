@@ -6,10 +6,11 @@ rows scaled by R and m zero columns of D filled up,
 
     K = R J D + Z,    columns: the first m from Z, a basis of the left null space of R J, the others from R J D,
 
-K is square. It is nonsingular exactly where f = 0 determines the state for given conserved quantities: if K (a, b) = 0,
-multiplication by Z' gives a = 0 (Z' R J = 0), then J D b = 0; that D b = 0 follows, unless J has a null vector without
-a share in W. That happens where zero is a defective eigenvalue of J, or where J has null vectors that belong to no
-linear invariant: a continuum of steady states, or one that is approached slower than exponentially.
+K is square, and nonsingular exactly where f = 0 determines the state for given conserved quantities. Proof: let
+K (a, b) = Z a + R J D b = 0. From the left with Z' this is a = 0, since Z' R J = 0; so v = D b has J v = 0, and it has
+W' v = 0 as all that D makes. Conversely every such v is some D b. So K is singular exactly if J has a null vector
+without a share in W. If W is the whole left null space that is a defective zero eigenvalue; else J has null vectors
+that belong to no linear invariant: a continuum of steady states, or one that is approached slower than exponentially.
 """
 
 from typing import NamedTuple
@@ -21,7 +22,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from sciad.ode._control import Tolerance, error_norm
 from sciad.ode._invariants import Invariants, Rate, find_invariants, value_and_jacobian
 
-_MOST_ITERATIONS = 6
+_MOST_ITERATIONS = 7
 _SCALINGS = 8
 _NEAR = 0.1  # so near, in units of the tolerance, a state must be where Newton's method does not converge at once
 
@@ -112,7 +113,8 @@ class _State(NamedTuple):
     sizes: Array
     change: Array  # that Newton's method makes next
     converged: Array  # quadratically, to far below the tolerance
-    done: Array  # to rounding
+    done: Array  # the change is rounding
+    settled: Array  # and was made
     iteration: Array
 
 
@@ -131,15 +133,15 @@ def _newton(rate: Rate, p: PyTree, basis: Basis, start: Array, y: Array, toleran
         done = jnp.all(jnp.abs(change) <= 10 * noise + 4 * eps * jnp.abs(y_new)) & (size <= 1e-3)
         # states that tend to zero never stop changing in units of themselves
         converged = s.converged | done | (size <= eps**0.5)
-        return _State(y_new, f, jacobian, inverse, sizes, change, converged, done, s.iteration + 1)
+        return _State(y_new, f, jacobian, inverse, sizes, change, converged, done, s.done, s.iteration + 1)
 
     def going(s: _State) -> Array:
         near = error_norm(s.y + s.change - y, jnp.abs(y), tolerance) <= 1
-        return (s.iteration == 0) | (~s.done & (s.iteration <= _MOST_ITERATIONS) & near)
+        return (s.iteration == 0) | (~s.settled & (s.iteration <= _MOST_ITERATIONS) & near)
 
     matrix, no = jnp.zeros((y.shape[0], y.shape[0]), y.dtype), jnp.zeros((), bool)
     zero = jnp.zeros_like(y)
-    first = _State(start, zero, matrix, matrix, zero, zero, no, no, jnp.zeros((), jnp.int32))
+    first = _State(start, zero, matrix, matrix, zero, zero, no, no, no, jnp.zeros((), jnp.int32))
     return lax.while_loop(going, body, first)
 
 

@@ -134,16 +134,17 @@ def steady_state(
 
     Derivatives (jvp, vjp, jacfwd, jacrev, hessian, vmap of each) with respect to y0, args, t and closed-over values, by
     implicit differentiation. Linear conserved quantities, such as the total of a moiety, are found by themselves; the
-    derivative then follows them from y0. Where f = 0 and the linear conserved quantities do not determine the steady
-    state, the derivative is NaN and `stats["differentiable"]` is False: with conserved quantities that are not linear
-    (an epidemic's final size) or that depend on the parameters (a product of two parallel irreversible reactions),
-    where the steady state is approached slower than exponentially (y' = -y^2), and at bifurcations. Differentiate
-    `ode.solve` to a late time in these cases.
+    derivative follows them from y0, also where they depend on parameters. Where f = 0 and the linear conserved
+    quantities do not determine the steady state, the derivative is NaN and `stats["differentiable"]` is False: with
+    conserved quantities that are not linear (an epidemic's final size), where the steady state is approached slower
+    than exponentially (y' = -y^2, Robertson's problem), and at bifurcations; nothing is integrated instead, but
+    `ode.solve` to a late time can be differentiated. NaN, too, is the derivative in a direction that would make an
+    unstable state leave: in an absent species that could grow, or in whatever moves an unstable start off its place.
 
     Cost: dense linear algebra; about n^3 operations and ten Jacobians for every decade of time between the fastest and
     the slowest rate, beside the integration. A derivative takes one product with an (n, n) matrix a direction. Rates
-    may span any range over which f itself is resolved: differences beyond about 1e10 between rates that act on the same
-    states are lost in rounding, which makes the search fail.
+    may be of any size, and of any ratio that rounding in f leaves: where rates that act on the same states differ by
+    more than about 1e8 (float64), derivatives may be NaN and the search may fail.
 
     Under `vmap` every lane is a search of its own.
 

@@ -84,7 +84,9 @@ TABLE = {
     ),
     "ode.solve with mass": Entry(solve_dae, exact_logistic, np.array([0.2, 1.5]), slow=("hessian",)),
     "ode.odeint": Entry(odeint, exact_logistic, np.array([0.2, 1.5]), slow=("hessian",)),
-    "ode.steady_state": Entry(steady_state, lambda x: (x[0] + 1) / (1 + x[1]), np.array([0.2, 1.5]), float64=1e-12),
+    "ode.steady_state": Entry(
+        steady_state, lambda x: (x[0] + 1) / (1 + x[1]), np.array([0.2, 1.5]), float64=1e-12, slow=("jvp", "hessian")
+    ),
     "scipy.solve_ivp": Entry(solve_ivp, exact_logistic, np.array([0.2, 1.5]), slow=("hessian",)),
     "scipy.odeint": Entry(scipy_odeint, exact_logistic, np.array([0.2, 1.5]), slow=("hessian",)),
 }
