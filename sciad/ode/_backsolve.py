@@ -15,7 +15,8 @@ from jaxtyping import Array
 
 from sciad.ode._backward import Advance, ContinuousAdjoint, real_vector
 from sciad.ode._control import Tolerance, error_norm
-from sciad.ode._loop import Grid, Trajectory
+from sciad.ode._grid import Grid
+from sciad.ode._loop import Trajectory
 from sciad.ode._method import System
 from sciad.ode._problem import Inputs, Problem
 from sciad.ode._structure import Dense

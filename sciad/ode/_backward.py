@@ -26,7 +26,8 @@ from sciad.core import Status, default_tolerances, lane_after_lane, type_error, 
 from sciad.ode._adjoint import Adjoint
 from sciad.ode._auto import Auto
 from sciad.ode._control import Tolerance
-from sciad.ode._loop import Grid, Trajectory, integrate
+from sciad.ode._grid import Grid
+from sciad.ode._loop import Trajectory, integrate
 from sciad.ode._method import Method, System
 from sciad.ode._problem import Inputs, Problem, run
 from sciad.ode._structure import Dense, Structure

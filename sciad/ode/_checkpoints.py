@@ -17,7 +17,8 @@ from jax import lax
 from jaxtyping import Array
 
 from sciad.core import LinearSystem, linear_solve, value_error
-from sciad.ode._loop import Grid, Trajectory
+from sciad.ode._grid import Grid
+from sciad.ode._loop import Trajectory
 from sciad.ode._problem import Inputs, Problem, run
 from sciad.ode._sweeps import (
     AdjointState,

@@ -12,6 +12,7 @@ from sciad.ode._bdf import BDF
 from sciad.ode._method import Method
 from sciad.ode._rodas5p import Rodas5P
 from sciad.ode._structure import structure_from
+from sciad.ode._tolerances import check_tolerance, is_scalar
 
 
 def check_call(f: Any, y0: Any, ts: Any, t0: Any, method: Any, rtol: Any, atol: Any, mass: Any, max_steps: Any) -> None:
@@ -31,7 +32,7 @@ def check_call(f: Any, y0: Any, ts: Any, t0: Any, method: Any, rtol: Any, atol: 
     for name, value in (("t0", t0), ("rtol", rtol)):
         if value is not None and not is_scalar(value):
             raise value_error(f"ode.solve: {name}", value, "one number")
-    _check_tolerance(rtol, atol, y0)
+    check_tolerance("ode.solve", rtol, atol, y0)
     if not is_traced(ts) and not is_traced(t0):
         times, start = np.asarray(ts), np.asarray(ts)[0] if t0 is None else np.asarray(t0)
         if not (np.all(np.isfinite(times)) and np.isfinite(start)):
@@ -63,24 +64,6 @@ def _check_numbers(name: str, tree: Any, real: bool) -> None:
             raise type_error(f"ode.solve: {name}", "complex numbers", "real ones")
 
 
-def _check_tolerance(rtol: Any, atol: Any, y0: Any) -> None:
-    for name, value in (("rtol", rtol), ("atol", atol)):
-        if any(not is_traced(v) and not np.all(np.asarray(v) >= 0) for v in jax.tree.leaves(value)):
-            raise value_error(f"ode.solve: {name}", value, "a positive number", "leave it out for the default")
-    zero = lambda x: not is_traced(x) and np.any(np.asarray(x) == 0)  # by NumPy: under jit, JAX would trace it
-    if zero(rtol) and any(map(zero, jax.tree.leaves(atol))):
-        raise value_error("ode.solve: rtol and atol", "zero for both", "one of them positive")
-    if atol is None or is_scalar(atol):
-        return
-    mend = "give one number for all, or the structure of y0 with a number or an array at each leaf"
-    got, expected = jax.tree.structure(atol), jax.tree.structure(y0)
-    if got != expected:
-        raise value_error("ode.solve: atol", got, f"the structure of y0, {expected}", mend)
-    for a, y in zip(jax.tree.leaves(atol), jax.tree.leaves(y0), strict=True):
-        if np.ndim(a) and np.shape(a) != np.shape(y):
-            raise value_error("ode.solve: atol", f"shape {np.shape(a)}", f"the shape of y0, {np.shape(y)}", mend)
-
-
 def static_jacobian(jacobian: Any, y0: PyTree) -> Any:
     """Return the option as something that may key a cache: a sparsity pattern as the structure chosen for it."""
     if jacobian is None or isinstance(jacobian, str) or callable(jacobian):
@@ -89,7 +72,3 @@ def static_jacobian(jacobian: Any, y0: PyTree) -> Any:
         raise value_error("ode.solve: jacobian", "a pattern for complex states", "None", "leave it out")
     n = sum(int(np.size(leaf)) for leaf in jax.tree.leaves(y0))
     return structure_from(jacobian, n, lambda: None)
-
-
-def is_scalar(tree: PyTree) -> bool:
-    return jax.tree.structure(tree) == jax.tree.structure(0) and jnp.ndim(tree) == 0

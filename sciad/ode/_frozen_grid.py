@@ -27,7 +27,8 @@ from jax import lax
 from jaxtyping import Array, PyTree
 
 from sciad.core import LinearSystem, linear_solve
-from sciad.ode._loop import Grid, Trajectory
+from sciad.ode._grid import Grid
+from sciad.ode._loop import Trajectory
 from sciad.ode._problem import Inputs, Problem, run
 from sciad.ode._sweeps import (
     AdjointState,

@@ -24,7 +24,8 @@ from jaxtyping import Array, PyTree
 from sciad.ode._auto import Auto
 from sciad.ode._backward import Advance, ContinuousAdjoint, real_vector
 from sciad.ode._control import StepFactor
-from sciad.ode._loop import Grid, Trajectory
+from sciad.ode._grid import Grid
+from sciad.ode._loop import Trajectory
 from sciad.ode._method import Method, Norm, Step, System
 from sciad.ode._path import Path, lay_path
 from sciad.ode._problem import Inputs, Problem

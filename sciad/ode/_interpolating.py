@@ -10,7 +10,8 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from sciad.ode._backward import Advance, ContinuousAdjoint, real_vector
-from sciad.ode._loop import Grid, Trajectory
+from sciad.ode._grid import Grid
+from sciad.ode._loop import Trajectory
 from sciad.ode._method import System
 from sciad.ode._path import lay_path
 from sciad.ode._problem import Inputs, Problem

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, PyTree
 
-from sciad.ode._loop import Grid, fraction, replay
+from sciad.ode._grid import Grid, fraction, replay
 from sciad.ode._problem import Inputs, Problem
 
 _MOST_STORED = 2**26  # numbers in the table of all steps' dense outputs; beyond, a step is done again at each query

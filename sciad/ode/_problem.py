@@ -7,7 +7,8 @@ from jaxtyping import Array, PyTree
 
 from sciad.core import Progress, lane_after_lane
 from sciad.ode._control import Tolerance
-from sciad.ode._loop import Grid, Trajectory, integrate
+from sciad.ode._grid import Grid
+from sciad.ode._loop import Trajectory, integrate
 from sciad.ode._method import Method, System
 
 

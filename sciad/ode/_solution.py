@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, PyTree
 
 from sciad.core import Solution, Status
 from sciad.ode._events import Occurrences
-from sciad.ode._loop import Grid, read, replay
+from sciad.ode._grid import Grid, read, replay
 from sciad.ode._method import Method, System
 from sciad.ode._time import carry_reached
 

@@ -17,8 +17,6 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 from sciad.core import (
     Progress,
     Status,
-    default_tolerances,
-    flatten_state,
     is_traced,
     merge,
     raise_if_failed,
@@ -28,8 +26,8 @@ from sciad.core import (
 )
 from sciad.ode._adjoint import Adjoint, Discrete
 from sciad.ode._auto import Auto
-from sciad.ode._checks import check_call, is_scalar, static_jacobian
-from sciad.ode._control import Tolerance, error_norm
+from sciad.ode._checks import check_call, static_jacobian
+from sciad.ode._control import error_norm
 from sciad.ode._crossing import Happening, cross
 from sciad.ode._diagnosis import diagnose, state_names
 from sciad.ode._events import Event, Jumps, Occurrences, check_events
@@ -42,6 +40,7 @@ from sciad.ode._problem import Inputs, Problem
 from sciad.ode._rodas5p import Rodas5P
 from sciad.ode._solution import DenseOutput, ODESolution
 from sciad.ode._time import carry_along, carry_reached
+from sciad.ode._tolerances import are_valid, read_tolerance
 from sciad.ode._tsit5 import Tsit5
 
 
@@ -193,7 +192,7 @@ def _solve(
     f, jacobian, args = merge(arrays[0], f_rest), merge(arrays[1], jacobian_rest), merge(args_numbers, args_rest)
     events = merge(arrays[2], event_rest)
     layout = lay_out(y0, real=method.implicit)
-    tolerance = _tolerance(layout, y0, rtol, atol)
+    tolerance = read_tolerance(layout, y0, rtol, atol)
     real = jnp.finfo(layout.y0.dtype).dtype
     ts = jnp.asarray(ts, jnp.promote_types(real, jnp.result_type(jnp.asarray(ts).dtype, real)))
     t0 = ts[0] if t0 is None else jnp.asarray(t0, ts.dtype)
@@ -226,7 +225,7 @@ def _solve(
     saved = trajectory.saved[jnp.argsort(order)]
     reached = direction * times <= trajectory.stats["t"]
     saved = carry_reached(field.slope, saved, direction * ts, field.p, field.q, reached, (y_start, direction * start))
-    valid = jnp.all(direction * times >= direction * start) & jnp.all(jnp.isfinite(times)) & _are_valid(tolerance)
+    valid = jnp.all(direction * times >= direction * start) & jnp.all(jnp.isfinite(times)) & are_valid(tolerance)
     consistent = jnp.asarray(mass is None) | (error_norm(missing, jnp.abs(y_start), tolerance) <= 1e-2)
     wrong_row = _wrong_row(field, y_start, direction * start, jacobian)
     valid = valid & (wrong_row < 0)
@@ -315,7 +314,7 @@ def _with_diagnosis(
     constant = lambda leaf: lax.stop_gradient(leaf) if isinstance(leaf, jax.Array) else leaf
     stats, reached, args = jax.tree.map(constant, (solution.stats, reached, args))
     field = jax.jit(lambda y: layout.flatten(f(stats["t"], layout.unflatten(y), args)))
-    tolerance = _tolerance(layout, y0, stats["rtol"], None)._replace(atol=stats["atol"])
+    tolerance = read_tolerance(layout, y0, stats["rtol"], None)._replace(atol=stats["atol"])
     scale = np.asarray(tolerance.atol + tolerance.rtol * jnp.abs(reached)) + np.finfo(reached.dtype).tiny
     note = diagnose(field, reached, float(stats["h"]), scale, state_names(y0), implicit=method.implicit)
     return ODESolution(solution.status, stats, solution.ts, solution.ys, solution.dense, solution.events, note)
@@ -327,21 +326,6 @@ def _consistent_start(field: Field, y0: Array, t0: Array) -> tuple[Array, Array]
         return y0, jnp.zeros_like(y0)
     frozen = lax.stop_gradient((field.p, t0))
     return consistent_state(field.system(field.p, field.q), field.system(frozen[0], field.q), t0, y0)
-
-
-def _tolerance(layout: Layout, y0: PyTree, rtol: Any, atol: Any) -> Tolerance:
-    dtype = layout.y0.dtype
-    default, real = default_tolerances(dtype), jnp.finfo(dtype).dtype
-    rtol = jnp.asarray(default.rtol if rtol is None else rtol, real)
-    if atol is None or is_scalar(atol):
-        return Tolerance(rtol, jnp.asarray(default.atol if atol is None else atol, real))
-    per_state = jax.tree.map(lambda a, y: jnp.broadcast_to(jnp.asarray(a, float), jnp.shape(y)), atol, y0)
-    return Tolerance(rtol, layout.spread(flatten_state(per_state)[0].astype(real)))
-
-
-def _are_valid(tolerance: Tolerance) -> Array:
-    rtol, atol = tolerance
-    return jnp.all(atol >= 0) & (rtol >= 0) & jnp.all(rtol + atol > 0)
 
 
 def _poison(solution: ODESolution) -> ODESolution:

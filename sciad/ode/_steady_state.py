@@ -14,8 +14,6 @@ from sciad.core import (
     NUMBERS,
     Solution,
     Status,
-    default_tolerances,
-    flatten_state,
     is_traced,
     merge,
     raise_if_failed,
@@ -23,13 +21,12 @@ from sciad.core import (
     type_error,
     value_error,
 )
-from sciad.ode._checks import is_scalar
-from sciad.ode._control import Tolerance
 from sciad.ode._diagnosis import state_names
-from sciad.ode._field import Layout, lay_out, make_field
+from sciad.ode._field import lay_out, make_field
 from sciad.ode._method import Method, System
 from sciad.ode._rodas5p import Rodas5P
 from sciad.ode._steady_search import SteadyInputs, SteadyProblem, find
+from sciad.ode._tolerances import are_valid, check_tolerance, is_scalar, read_tolerance
 
 
 class SteadyState(Solution):
@@ -178,7 +175,7 @@ def _steady_state(static: Any, f_arrays: Any, args_numbers: Any, y0: Any, t: Any
     f_rest, args_rest, method, max_steps = static
     f, args = merge(f_arrays, f_rest), merge(args_numbers, args_rest)
     layout = lay_out(y0, real=True)
-    tolerance = _tolerance(layout, y0, rtol, atol)
+    tolerance = read_tolerance(layout, y0, rtol, atol)
     real = jnp.finfo(layout.y0.dtype).dtype
     t = jnp.asarray(t, jnp.promote_types(real, jnp.result_type(t)))
     field = make_field(f, args, layout, t, jnp.ones((), t.dtype), implicit=True)
@@ -192,22 +189,11 @@ def _steady_state(static: Any, f_arrays: Any, args_numbers: Any, y0: Any, t: Any
 
     inputs = SteadyInputs(layout.y0, (field.p, t), field.q, tolerance)
     found = find(SteadyProblem(system, method, max_steps), inputs)
-    valid = jnp.isfinite(t) & jnp.all(tolerance.atol >= 0) & (tolerance.rtol >= 0)
-    valid = valid & jnp.all(tolerance.rtol + tolerance.atol > 0)
+    valid = jnp.isfinite(t) & are_valid(tolerance)
     y = found.y * jnp.where(valid, 1.0, jnp.nan).astype(found.y.dtype)  # a product: the derivatives are NaN, too
     status = jnp.where(valid, found.status, Status.INVALID_INPUT).astype(jnp.int32)
     stats = found.stats | {"rtol": tolerance.rtol, "atol": tolerance.atol}
     return SteadyState(status, stats, layout.unflatten(y))
-
-
-def _tolerance(layout: Layout, y0: PyTree, rtol: Any, atol: Any) -> Tolerance:
-    dtype = layout.y0.dtype
-    default = default_tolerances(dtype)
-    rtol = jnp.asarray(default.rtol if rtol is None else rtol, dtype)
-    if atol is None or is_scalar(atol):
-        return Tolerance(rtol, jnp.asarray(default.atol if atol is None else atol, dtype))
-    per_state = jax.tree.map(lambda a, y: jnp.broadcast_to(jnp.asarray(a, float), jnp.shape(y)), atol, y0)
-    return Tolerance(rtol, layout.spread(flatten_state(per_state)[0].astype(dtype)))
 
 
 def _poison(solution: SteadyState) -> SteadyState:
@@ -249,21 +235,4 @@ def _check_call(f: Any, y0: Any, t: Any, method: Any, rtol: Any, atol: Any, max_
             raise value_error(f"{subject}: {name}", value, "one number")
     if not is_traced(t) and not np.isfinite(np.asarray(t)):
         raise value_error(f"{subject}: t", t, "a finite time")
-    _check_tolerance(subject, rtol, atol, y0)
-
-
-def _check_tolerance(subject: str, rtol: Any, atol: Any, y0: Any) -> None:
-    for name, value in (("rtol", rtol), ("atol", atol)):
-        if any(not is_traced(v) and not np.all(np.asarray(v) >= 0) for v in jax.tree.leaves(value)):
-            raise value_error(f"{subject}: {name}", value, "a positive number", "leave it out for the default")
-    zero = lambda x: not is_traced(x) and np.any(np.asarray(x) == 0)
-    if zero(rtol) and any(map(zero, jax.tree.leaves(atol))):
-        raise value_error(f"{subject}: rtol and atol", "zero for both", "one of them positive")
-    if atol is None or is_scalar(atol):
-        return
-    got, expected = jax.tree.structure(atol), jax.tree.structure(y0)
-    if got != expected:
-        raise value_error(f"{subject}: atol", got, f"one number, or the structure of y0, {expected}")
-    for a, y in zip(jax.tree.leaves(atol), jax.tree.leaves(y0), strict=True):
-        if np.ndim(a) and np.shape(a) != np.shape(y):
-            raise value_error(f"{subject}: atol", f"shape {np.shape(a)}", f"the shape of y0, {np.shape(y)}")
+    check_tolerance(subject, rtol, atol, y0)

@@ -13,7 +13,8 @@ from jax import lax
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, PyTree
 
-from sciad.ode._loop import Grid, Trajectory, read, replay
+from sciad.ode._grid import Grid, read, replay
+from sciad.ode._loop import Trajectory
 from sciad.ode._problem import Inputs, Problem
 
 
