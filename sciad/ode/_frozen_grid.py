@@ -110,11 +110,11 @@ def _tangent_of_read(problem: Problem, context: Context, u: Tangent) -> Read:
 
     def solve(context: Context, b: Any) -> Any:
         u, b_v = b
-        return u, jax.tree.map(jnp.add, b_v, _forward_sweep(problem, context, u))
+        return u, jax.tree.map(jnp.add, b_v, _forward_sweep(problem.in_sweeps(), context, u))
 
     def transpose_solve(context: Context, b: Any) -> Any:
         u_bar, v_bar = b
-        return jax.tree.map(jnp.add, u_bar, _adjoint_sweep(problem, context, v_bar)), v_bar
+        return jax.tree.map(jnp.add, u_bar, _adjoint_sweep(problem.in_sweeps(), context, v_bar)), v_bar
 
     b = (u, no_change(context, u.y0))
     return linear_solve(LinearSystem(residual, solve, transpose_solve), context, b)[1]

@@ -77,6 +77,7 @@ class Method(eqx.Module):
     evaluations: ClassVar[int]  # calls of f in one step
     dense_evaluations: ClassVar[int] = 0  # further ones for dense output, in steps that it is read in
     implicit: ClassVar[bool] = False  # uses Jacobians
+    is_short: ClassVar[bool] = False  # written out, its first derivatives still compile fast
     one_step: ClassVar[bool] = True  # its memory is the state, and `replay` needs no `x_end`
 
     @abc.abstractmethod

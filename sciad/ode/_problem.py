@@ -25,6 +25,14 @@ class Problem(NamedTuple):
     dense: bool = False
     progress: Progress | None = None
 
+    def in_sweeps(self) -> "Problem":
+        """Return the problem as first derivatives compile it: a short method written out where the loop has it so.
+
+        Then the stages' shares of a parameter's cotangent are added in one pass. Of a long or an implicit method that
+        would take many seconds to compile.
+        """
+        return self._replace(method=self.loop_method) if self.method.is_short else self
+
 
 class Inputs(NamedTuple):
     """The traced half: what is differentiated (y0, p) and what is constant here (q, times, tolerance)."""

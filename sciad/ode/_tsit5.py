@@ -54,6 +54,7 @@ class Tsit5(Method):
     unroll: bool = eqx.field(static=True, default=False)
     order = 5
     evaluations = 6
+    is_short = True
 
     def init(self, system: System, t: Array, y: Array, h: Array) -> Array:
         return system(t, y)
