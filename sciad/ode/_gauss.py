@@ -52,7 +52,7 @@ class Gauss(ContinuousAdjoint):
     >>> decay = lambda t, y, rate: -rate * y
     >>> end = lambda rate: ode.solve(decay, 1.0, jnp.array([0.0, 1.0]), rate, adjoint=ode.Gauss()).ys[-1]
     >>> print(jax.grad(end)(2.0).round(3))
-    -0.271
+    -0.135
     """
 
     def interval(self, problem: Problem, inputs: Inputs, trajectory: Trajectory, grid: Grid | None) -> Advance:
