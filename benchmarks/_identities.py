@@ -149,8 +149,8 @@ def frozen_grid(method: Any, rtol: float = 1e-3, shift: float = 1e-5) -> float:
 
     @jax.jit
     def again(p: Any) -> Any:
-        (values, mass), q = dense.p, dense.q
-        system = dense.system(([p, *values[1:]], mass), q)
+        (values, *rest), q = dense.p, dense.q
+        system = dense.system(([p, *values[1:]], *rest), q)
         record = lambda i: jax.tree.map(lambda rows: rows[i], grid.records)
         step = lambda i, y: play(system, grid.ts[i], y, grid.hs[i], record(i), grid.xs[i + 1])[0]
         return jax.lax.fori_loop(0, grid.num_steps, step, dense.y0)

@@ -39,7 +39,6 @@ RAISES: dict[str, dict[str, str]] = {
     "Forward": {"hessian": "first derivatives only"},
 }
 # 10 to 100 s to compile; or what jvp and vjp have tested already
-SLOW = {"hessian": METHODS[1:], "jacfwd": ("BDF", "Auto"), "jacrev": ("BDF", "Auto")}
 
 
 def expected(adjoint: str, mode: str) -> str:

@@ -48,7 +48,7 @@ def test_under_vmap():
     np.testing.assert_allclose(together, alone, rtol=ACCUMULATED)
 
 
-@pytest.mark.parametrize("method", [ode.Auto(), ode.Rodas5P()])
+@pytest.mark.parametrize("method", [pytest.param(ode.Auto(), marks=pytest.mark.slow), ode.Rodas5P()])
 def test_stiff_steps_are_taken_again_by_the_method_that_took_them(method):
     f, y0, k, _, _ = REFERENCES["rober"]
 

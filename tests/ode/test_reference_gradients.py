@@ -48,7 +48,7 @@ def gradient(loss, method, atol_factor):
 
 
 @pytest.mark.parametrize("t_end", FIRST_SPECIES)
-@pytest.mark.parametrize("method", ["Rodas5P", "BDF", "Auto"])
+@pytest.mark.parametrize("method", ["Rodas5P", "BDF", pytest.param("Auto", marks=pytest.mark.slow)])
 def test_robertson(method, t_end):
     assert_close(gradient(cases.first_species, method, 1e-6)(jnp.zeros(3), t_end), FIRST_SPECIES[t_end])
 
@@ -84,7 +84,7 @@ def test_time_dilation_of_random_networks():
 
 
 DUAL = [
-    ("ROBER to 1e5", "Rodas5P"),
+    pytest.param("ROBER to 1e5", "Rodas5P", marks=pytest.mark.slow),
     pytest.param("HIRES", "Rodas5P", marks=pytest.mark.slow),
     ("Lotka-Volterra", "DOP853"),
 ]
