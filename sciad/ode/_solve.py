@@ -88,7 +88,9 @@ def solve(
         Tolerances on the local error; by default 1e-6 and 1e-9 in float64, 1e-4 and 1e-6 in float32. `atol` may be
         given per state, in the structure of y0.
     adjoint : Adjoint, optional
-        How the solve is differentiated; by default `Discrete()`, which works in every mode. Only that with `dense`.
+        How the solve is differentiated; by default `Discrete()`, which works in every mode, with events and with
+        `dense`. The others, for gradients or first derivatives only, are `Gauss()`, `Interpolating()`, `Backsolve()`
+        and `Forward()`.
     events : Event or list of Event, optional
         What to stop at, restart from or take note of while solving: `solution.events` has the times and states. The
         earliest fires first, whatever the order of the listing; a save time at the very time of an event gets the state

@@ -274,6 +274,30 @@ def test_a_thermostat():
     assert_like(both_modes(run)(p), exact, p)
 
 
+def test_random_sawteeth_beside_events_without_resets():
+    """y' = a, y := y - L at y = L, and a clock that rings at each root of a sine: counts, values and gradients."""
+    wrap = ode.Event(lambda t, y, p: y[0] - p[1], direction=1, reset=lambda t, y, p: jnp.stack([y[0] - p[1], y[1]]))
+    ring = ode.Event(lambda t, y, p: jnp.sin(3 * y[1] + p[0]), terminal=False)
+    rise = lambda t, y, p: jnp.stack([p[0], 1.0 + 0.0 * y[1]])
+
+    def end(x):
+        a, length, start = x
+        y0 = jnp.stack([start * length, 0.0])
+        options = {"events": [wrap, ring], "max_events": 128, "method": ode.Tsit5(), "throw": False}
+        solution = ode.solve(rise, y0, jnp.array([0.0, 4.0]), (a, length), **options)
+        return solution.ys[1, 0], solution.events.count
+
+    rng = np.random.default_rng(0)
+    x = np.stack([rng.uniform(0.1, 8, 200), rng.uniform(0.3, 3, 200), rng.uniform(0, 0.99, 200)], 1)
+    (value, count), gradient = jax.jit(jax.vmap(jax.value_and_grad(end, has_aux=True)))(x)
+    a, length, start = x.T
+    turns = np.floor(start + 4 * a / length)
+    rings = np.floor((12 + a) / np.pi) - np.floor(a / np.pi)
+    np.testing.assert_array_equal(count, turns + rings)
+    np.testing.assert_allclose(value, (start - turns) * length + 4 * a, atol=ACCUMULATED)
+    np.testing.assert_allclose(gradient, np.stack([0 * a + 4, start - turns, length], 1), atol=ACCUMULATED)
+
+
 # ------------------------------------------------------------------------------------------------------- what they mean
 
 
