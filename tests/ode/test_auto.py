@@ -91,6 +91,7 @@ def test_first_derivatives_through_changes_equal_those_of_rodas5p():
     np.testing.assert_allclose(forward, rodas, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_hessian_through_changes_equals_that_of_rodas5p():
     def hessian(method):
         end = lambda x: cycle(x[0], method, rtol=1e-10, atol=1e-12)[0][-1, 0] * jnp.exp(x[1])

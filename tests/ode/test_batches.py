@@ -91,6 +91,7 @@ class TestOneLaneFails:
         assert solution.message.startswith(f"{text} at t = 0.5 ")
         np.testing.assert_array_equal(solution.success, ~self.fails)
 
+    @pytest.mark.slow
     def test_second_derivatives(self):
         total = lambda rate: jnp.sum(
             ode.solve(growth_squared, 1.0, TS, rate, throw=False, max_steps=1500, **TIGHT).ys[:2]

@@ -98,6 +98,7 @@ def test_first_derivatives_equal_those_of_rodas5p():
     np.testing.assert_allclose(pulled, weights @ forward, rtol=1e-7)  # rounding, times the size of the weights
 
 
+@pytest.mark.slow
 def test_hessian_equals_that_of_rodas5p():
     loss = lambda method: lambda log_k: rober_in_logs(method)(log_k)[0]
     got, expected = (jax.jit(jax.hessian(loss(method)))(jnp.zeros(3)) for method in (METHOD, ode.Rodas5P()))

@@ -104,7 +104,7 @@ SECOND_ORDERS = {
 }
 
 
-SLOW_TO_COMPILE = ("reverse_over_reverse", "reverse_over_forward")
+SLOW_TO_COMPILE = ("reverse_over_reverse", "reverse_over_forward", "forward_over_reverse")
 
 
 @pytest.mark.parametrize(
@@ -129,6 +129,7 @@ def test_second_orders_of_a_closed_form(mode):
     np.testing.assert_allclose(got, got.T, rtol=REFERENCE, atol=REFERENCE)
 
 
+@pytest.mark.slow
 def test_third_derivative_in_parameters():
     end = lambda rate: ode.solve(decay, 1.0, jnp.array([0.0, 1.0]), rate, max_steps=64).ys[-1]
     third = jax.jit(jax.jvp, static_argnums=0)

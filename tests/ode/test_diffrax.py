@@ -90,7 +90,7 @@ def test_dense_output_begins_and_ends_with_the_states(name):
     np.testing.assert_allclose(jax.vmap(solution.interpolate)(ts)[:, 0], np.cos(2 * ts), atol=error)
 
 
-@pytest.mark.parametrize("name", ["Dopri5", "Kvaerno3"])
+@pytest.mark.parametrize("name", ["Dopri5", pytest.param("Kvaerno3", marks=pytest.mark.slow)])
 def test_lanes_and_backward_time(name):
     end = lambda rate: ode.solve(decay, 1.0, jnp.array([1.0, 0.0]), rate, **options(name)).ys[-1]
     rates = jnp.array([0.1, 1.0, 3.0])

@@ -261,6 +261,7 @@ def test_forward_equals_reverse():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=ACCUMULATED), forward, reverse)
 
 
+@pytest.mark.slow
 def test_hessian_of_a_closed_form():
     def exact(x):
         y0, rate, t0, t1 = x

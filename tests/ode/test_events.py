@@ -271,7 +271,7 @@ def test_a_thermostat():
 
     p = jnp.array([0.1, 2.0])
     assert float(exact(p)[2]) < 16 < float(exact(p)[2]) + 4  # the third event is the last
-    assert_like(both_modes(run)(p), exact, p)
+    assert_like(reverse_mode(run)(p), exact, p)
 
 
 def test_random_sawteeth_beside_events_without_resets():

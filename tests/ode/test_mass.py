@@ -63,6 +63,7 @@ class TestRobertson:
         gradient = jax.jit(jax.grad(lambda k: end(k, rober_dae, ROBER_MASS)[0]))(zero)
         np.testing.assert_allclose(gradient, got[0], rtol=1e-8)
 
+    @pytest.mark.slow
     def test_hessian_equals_that_of_the_ode(self):
         def second(f, mass):
             end = lambda k: ode.solve(f, START, jnp.array([0.0, 40.0]), K * jnp.exp(k), mass=mass, **SMALL).ys[-1, 0]

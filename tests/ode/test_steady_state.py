@@ -211,6 +211,7 @@ def network():
 
 
 class TestNetwork:
+    @pytest.mark.slow
     def test_equilibrium(self, network):
         _, run, (left, right), rates, start = network
         solution = run(start, rates)
