@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from sciad.core import LinearSystem, linear_solve, value_error
+from sciad.core import linear_solve, value_error
 from sciad.ode._grid import Grid
 from sciad.ode._loop import Trajectory
 from sciad.ode._problem import Inputs, Problem, run
@@ -29,14 +29,16 @@ from sciad.ode._sweeps import (
     adjoint_end,
     adjoint_start,
     adjoint_step,
+    direction,
     forward_start,
     forward_step,
     make_context,
     no_change,
+    read_system,
+    solve_with_rule,
     step_at,
     tangent_of_trajectory,
 )
-from sciad.ode._time import instantiate
 
 
 def solve_on_checkpoints(problem: Problem, inputs: Inputs, checkpoints: int | str) -> Trajectory:
@@ -54,19 +56,14 @@ def solve_on_checkpoints(problem: Problem, inputs: Inputs, checkpoints: int | st
         raise value_error("ode.solve: adjoint", got, "a one-step method", "use Discrete()")
     stride = _stride(problem.max_steps, checkpoints)
 
-    @jax.custom_jvp
-    def solve(inputs: Inputs) -> Trajectory:
-        return run(problem, 0, inputs)[0]
-
-    @partial(solve.defjvp, symbolic_zeros=True)
-    def _(primals: Any, tangents: Any) -> Any:
-        (inputs,), (dot,) = primals, tangents
+    def rule(inputs: Inputs, dot: Inputs) -> tuple[Trajectory, Trajectory]:
         trajectory, grid = _record(problem, stride, inputs)
-        u = Tangent(instantiate(dot.y0, inputs.y0), instantiate(dot.p, inputs.p))
-        read_dot = _tangent_of_read(problem, stride, make_context(inputs, trajectory, grid), u)
+        context, u = make_context(inputs, trajectory, grid), direction(inputs, dot)
+        system = read_system(_refuse, partial(_forward_sweep, problem), partial(_adjoint_sweep, problem, stride))
+        read_dot = linear_solve(system, context, (u, no_change(context, u.y0)))[1]
         return trajectory, tangent_of_trajectory(trajectory, read_dot)
 
-    return solve(inputs)
+    return solve_with_rule(problem, inputs, rule)
 
 
 def _stride(max_steps: int, checkpoints: int | str) -> int:
@@ -89,21 +86,6 @@ def _refuse(*_: Any) -> Any:
     raise NotImplementedError(
         "ode.solve: adjoint=Discrete(checkpoints=...) has first derivatives only; for second ones use Discrete()"
     )
-
-
-def _tangent_of_read(problem: Problem, stride: int, context: Context, u: Tangent) -> Read:
-    """Return the tangent of all that is read: x = (u, v) solves u = b_u, v - L u = b_v, as in `_frozen_grid`."""
-
-    def solve(context: Context, b: Any) -> Any:
-        u, b_v = b
-        return u, jax.tree.map(jnp.add, b_v, _forward_sweep(problem, context, u))
-
-    def transpose_solve(context: Context, b: Any) -> Any:
-        u_bar, v_bar = b
-        return jax.tree.map(jnp.add, u_bar, _adjoint_sweep(problem, stride, context, v_bar)), v_bar
-
-    b = (u, no_change(context, u.y0))
-    return linear_solve(LinearSystem(_refuse, solve, transpose_solve), context, b)[1]
 
 
 def _forward_sweep(problem: Problem, context: Context, u: Tangent) -> Read:

@@ -14,7 +14,6 @@ import dataclasses
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -29,7 +28,7 @@ from sciad.ode._control import StepFactor, Tolerance
 from sciad.ode._loop import Trajectory
 from sciad.ode._method import Method, Norm, Step, System
 from sciad.ode._problem import Inputs, Problem, run
-from sciad.ode._sweeps import zero_tangent
+from sciad.ode._sweeps import solve_with_rule, zero_tangent
 
 _MOST_DIRECTIONS = 4096
 
@@ -61,13 +60,7 @@ class Forward(Adjoint):
     error_control: bool = eqx.field(static=True, default=False)
 
     def trajectory(self, problem: Problem, inputs: Inputs) -> Trajectory:
-        @jax.custom_jvp
-        def solve(inputs: Inputs) -> Trajectory:
-            return run(problem, 0, inputs)[0]
-
-        @partial(solve.defjvp, symbolic_zeros=True)
-        def _(primals: Any, tangents: Any) -> Any:
-            (inputs,), (dot,) = primals, tangents
+        def rule(inputs: Inputs, dot: Inputs) -> tuple[Trajectory, Trajectory]:
             moving = _Moving.of(dot)
             self._check(problem, moving.flat(inputs))
             trajectory, sensitivities = _solve_with_sensitivities(problem, self.error_control, moving, inputs)
@@ -75,7 +68,7 @@ class Forward(Adjoint):
             saved_dot = sensitivities @ u.astype(sensitivities.dtype)
             return trajectory, zero_tangent(trajectory)._replace(saved=saved_dot)
 
-        return solve(inputs)
+        return solve_with_rule(problem, inputs, rule)
 
     def _check(self, problem: Problem, moving: Array) -> None:
         name = type(problem.method).__name__

@@ -39,6 +39,7 @@ from sciad.ode._sweeps import (
     adjoint_end,
     adjoint_start,
     adjoint_step,
+    direction,
     end_at,
     first_state,
     forward_start,
@@ -47,11 +48,12 @@ from sciad.ode._sweeps import (
     make_context,
     memory_at_start,
     no_change,
+    read_system,
+    solve_with_rule,
     step_at,
     tangent_of_trajectory,
     zero_tangent,
 )
-from sciad.ode._time import instantiate
 
 _BLOCK = 32  # steps whose residuals are computed together; blocks beyond the last step are skipped
 
@@ -59,19 +61,12 @@ _BLOCK = 32  # steps whose residuals are computed together; blocks beyond the la
 def solve_on_grid(problem: Problem, inputs: Inputs) -> Trajectory:
     """Solve, with `saved` and `events.xs` differentiable in y0 and p in every mode; no grid is kept."""
 
-    @jax.custom_jvp
-    def solve(inputs: Inputs) -> Trajectory:
-        return run(problem, 0, inputs)[0]
-
-    @partial(solve.defjvp, symbolic_zeros=True)
-    def _(primals: Any, tangents: Any) -> Any:
-        (inputs,), (dot,) = primals, tangents
+    def rule(inputs: Inputs, dot: Inputs) -> tuple[Trajectory, Trajectory]:
         trajectory, grid = record_grid(problem, inputs)
-        u = Tangent(instantiate(dot.y0, inputs.y0), instantiate(dot.p, inputs.p))
-        read_dot = _tangent_of_read(problem, make_context(inputs, trajectory, grid), u)
+        read_dot = _tangent_of_read(problem, make_context(inputs, trajectory, grid), direction(inputs, dot))
         return trajectory, tangent_of_trajectory(trajectory, read_dot)
 
-    return solve(inputs)
+    return solve_with_rule(problem, inputs, rule)
 
 
 def record_grid(problem: Problem, inputs: Inputs) -> tuple[Trajectory, Grid]:
@@ -87,7 +82,7 @@ def record_grid(problem: Problem, inputs: Inputs) -> tuple[Trajectory, Grid]:
     def _(primals: Any, tangents: Any) -> Any:
         (inputs,), (dot,) = primals, tangents
         trajectory, grid = record_grid(problem, inputs)
-        u = Tangent(instantiate(dot.y0, inputs.y0), instantiate(dot.p, inputs.p))
+        u = direction(inputs, dot)
         context = make_context(inputs, trajectory, grid)
         # a sweep for each, but who reads only one of the two pays for one
         xs_dot = _tangent_of_grid(problem, context, u)
@@ -108,16 +103,9 @@ def _tangent_of_read(problem: Problem, context: Context, u: Tangent) -> Read:
         xs_dot = _tangent_of_grid(problem, context, u)
         return u, jax.tree.map(jnp.subtract, v, _read_from_grid(problem, context, u.y0, xs_dot, u.p))
 
-    def solve(context: Context, b: Any) -> Any:
-        u, b_v = b
-        return u, jax.tree.map(jnp.add, b_v, _forward_sweep(problem.in_sweeps(), context, u))
-
-    def transpose_solve(context: Context, b: Any) -> Any:
-        u_bar, v_bar = b
-        return jax.tree.map(jnp.add, u_bar, _adjoint_sweep(problem.in_sweeps(), context, v_bar)), v_bar
-
-    b = (u, no_change(context, u.y0))
-    return linear_solve(LinearSystem(residual, solve, transpose_solve), context, b)[1]
+    sweeps = problem.in_sweeps()
+    system = read_system(residual, partial(_forward_sweep, sweeps), partial(_adjoint_sweep, sweeps))
+    return linear_solve(system, context, (u, no_change(context, u.y0)))[1]
 
 
 def _forward_sweep(problem: Problem, context: Context, u: Tangent) -> Read:

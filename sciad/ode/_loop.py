@@ -5,6 +5,7 @@ custom call, no branch. Time runs forward here; `_solve` turns a backward proble
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -58,6 +59,26 @@ class _State(NamedTuple):
     watch: Watch | None  # None without events and jumps
 
 
+class _Run(NamedTuple):
+    """What stays the same in all steps."""
+
+    method: Method
+    system: System
+    t0: Array
+    t_save: Array
+    tolerance: Tolerance
+    stride: int
+    dense: bool
+
+    @property
+    def t_end(self) -> Array:
+        return self.t_save[-1]
+
+    @property
+    def span(self) -> Array:
+        return self.t_end - self.t0
+
+
 def integrate(
     method: Method,
     system: System,
@@ -77,71 +98,26 @@ def integrate(
     with 0 nothing is kept, and memory does not depend on the number of steps. With `dense` interpolation is kept
     accurate in all steps, not only in those that are read. The grid is built in `zeros`, where they are given.
     """
-    t_end = t_save[-1]
-    span = t_end - t0
-    happenings = system.happenings
-
-    def step(s: _State) -> _State:
-        stop = t_end if s.watch is None else _next_stop(system, s.watch, t_end, span)
-        left = stop - s.t
-        last = s.h >= left * (1 - 1e-3)  # a remainder of a thousandth of a step is not worth a step
-        t = jnp.where(last, stop, s.t + s.h)
-        h = t - s.t  # not s.h: the step that time really makes, which rounding changes far from t = 0
-        size = jnp.abs(s.y)
-        step = method.step(system, s.t, s.y, h, s.carry, lambda error: error_norm(error, size, tolerance))
-        size = jnp.maximum(size, jnp.abs(step.y))
-        norm = lambda error: error_norm(error, size, tolerance)
-        control, step = method.control(step, s.log_error, norm)
-        is_watched = bool(happenings is not None and happenings.directions)
-        is_read = control.accepted & (dense | is_watched | _is_inside(t_save, s, t))
-        completed = _complete(method, system, step, s, h, is_read, norm, control)
-        factor, accepted, log_error = completed.control
-        h_next = (h * factor).astype(h.dtype)
-        watch, changed = s.watch, jnp.zeros((), bool)
-        if s.watch is not None:
-            watch, h_next, changed = _watched(method, system, s, t, h, h_next, completed.dense, accepted, span)
-            accepted, log_error = accepted & ~changed, jnp.where(changed, s.log_error, log_error)
-        saved, num_saved = _save(lambda t: method.interpolate(completed.dense, t), s, t, h, t_save, accepted)
-        pick = lambda new, old: jnp.where(accepted, new, old)
-        smallest = _smallest_step(s.t, span)
-        too_small = ~accepted & ~changed & (h_next <= smallest)
-        return _State(
-            t=pick(t, s.t),
-            y=pick(step.y, s.y),
-            h=pick(jnp.maximum(h_next, smallest), h_next),  # an accepted step must move time
-            carry=jax.tree.map(pick, step.carry, s.carry if step.retry is None else step.retry),
-            log_error=log_error,
-            tries=s.tries + 1,
-            accepted=s.accepted + accepted,
-            status=jnp.where(too_small, Status.STEP_UNDERFLOW, s.status).astype(jnp.int32),
-            saved=saved,
-            num_saved=num_saved,
-            num_dense_f=completed.num_f,
-            grid=_record(method, s, h, accepted, t, step, stride),
-            watch=watch,
-        )
-
-    def happen(s: _State) -> _State:
-        """Cross the event or jump that is pending: a row of the grid of its own, and a new start after it."""
-        return _happen(method, system, s, t_save, span, tolerance, stride)
+    run = _Run(method, system, t0, t_save, tolerance, stride, dense)
 
     def body(s: _State) -> _State:
-        state = step(s) if s.watch is None else lax.cond(s.watch.pending.happens, happen, step, s)
-        _report(progress, state, t0, t_end)
+        if s.watch is None:
+            state = _step(run, s)
+        else:
+            state = lax.cond(s.watch.pending.happens, partial(_happen, run), partial(_step, run), s)
+        _report(progress, state, t0, run.t_end)
         return state
 
-    def goes_on(s: _State) -> Array:
-        going = (s.t < t_end) & (s.tries < max_steps) & (s.status == Status.SUCCESS)
-        return going if s.watch is None else going & ~s.watch.stopped
+    def is_on_its_way(s: _State) -> Array:
+        on_its_way = s.t < run.t_end
+        return on_its_way if s.watch is None else on_its_way & ~s.watch.stopped
 
     s = lax.while_loop(
-        goes_on,
+        lambda s: is_on_its_way(s) & (s.tries < max_steps) & (s.status == Status.SUCCESS),
         body,
         _initial_state(method, system, max_steps, stride, t0, t_save, y0, tolerance, zeros),
     )
-    unfinished = (s.status == Status.SUCCESS) & (s.t < t_end)
-    if s.watch is not None:
-        unfinished = unfinished & ~s.watch.stopped
+    unfinished = (s.status == Status.SUCCESS) & is_on_its_way(s)
     status = jnp.where(unfinished, Status.MAX_STEPS, s.status).astype(jnp.int32)
     stats = {
         "num_steps": s.tries,
@@ -157,6 +133,49 @@ def integrate(
     if s.watch is not None:
         stats["num_events"], events = s.watch.num_events, s.watch.found
     return Trajectory(s.saved, s.y, status, stats, events), s.grid
+
+
+def _step(run: _Run, s: _State) -> _State:
+    """Try one step of the method."""
+    method, system = run.method, run.system
+    stop = run.t_end if s.watch is None else _next_stop(run, s.watch)
+    left = stop - s.t
+    last = s.h >= left * (1 - 1e-3)  # a remainder of a thousandth of a step is not worth a step
+    t = jnp.where(last, stop, s.t + s.h)
+    h = t - s.t  # not s.h: the step that time really makes, which rounding changes far from t = 0
+    size = jnp.abs(s.y)
+    step = method.step(system, s.t, s.y, h, s.carry, lambda error: error_norm(error, size, run.tolerance))
+    size = jnp.maximum(size, jnp.abs(step.y))
+    norm = lambda error: error_norm(error, size, run.tolerance)
+    control, step = method.control(step, s.log_error, norm)
+    is_watched = bool(system.happenings is not None and system.happenings.directions)
+    is_read = control.accepted & (run.dense | is_watched | _is_inside(run.t_save, s, t))
+    completed = _complete(method, system, step, s, h, is_read, norm, control)
+    factor, accepted, log_error = completed.control
+    h_next = (h * factor).astype(h.dtype)
+    watch, changed = s.watch, jnp.zeros((), bool)
+    if s.watch is not None:
+        watch, h_next, changed = _watched(run, s, t, h, h_next, completed.dense, accepted)
+        accepted, log_error = accepted & ~changed, jnp.where(changed, s.log_error, log_error)
+    saved, num_saved = _save(lambda t: method.interpolate(completed.dense, t), s, t, h, run.t_save, accepted)
+    pick = lambda new, old: jnp.where(accepted, new, old)
+    smallest = _smallest_step(s.t, run.span)
+    too_small = ~accepted & ~changed & (h_next <= smallest)
+    return _State(
+        t=pick(t, s.t),
+        y=pick(step.y, s.y),
+        h=pick(jnp.maximum(h_next, smallest), h_next),  # an accepted step must move time
+        carry=jax.tree.map(pick, step.carry, s.carry if step.retry is None else step.retry),
+        log_error=log_error,
+        tries=s.tries + 1,
+        accepted=s.accepted + accepted,
+        status=jnp.where(too_small, Status.STEP_UNDERFLOW, s.status).astype(jnp.int32),
+        saved=saved,
+        num_saved=num_saved,
+        num_dense_f=completed.num_f,
+        grid=_record(run, s, h, accepted, t, step),
+        watch=watch,
+    )
 
 
 def _initial_state(
@@ -199,24 +218,17 @@ def _initial_state(
 # ------------------------------------------------------------------------------------------------- events and jumps
 
 
-def _next_stop(system: System, watch: Watch, t_end: Array, span: Array) -> Array:
-    assert system.happenings is not None
-    return jnp.minimum(t_end, jnp.minimum(watch.target, next_stop(system.happenings, watch, span)))
+def _next_stop(run: _Run, watch: Watch) -> Array:
+    happenings = run.system.happenings
+    assert happenings is not None
+    return jnp.minimum(run.t_end, jnp.minimum(watch.target, next_stop(happenings, watch, run.span)))
 
 
 def _watched(
-    method: Method,
-    system: System,
-    s: _State,
-    t: Array,
-    h: Array,
-    h_next: Array,
-    dense: PyTree,
-    accepted: Array,
-    span: Array,
+    run: _Run, s: _State, t: Array, h: Array, h_next: Array, dense: PyTree, accepted: Array
 ) -> tuple[Watch, Array, Array]:
     """Return the watch after a step from s.t to t, the next step's length, and whether an event lies in the step."""
-    happenings, watch = system.happenings, s.watch
+    happenings, watch = run.system.happenings, s.watch
     assert happenings is not None
     assert watch is not None
     changed = jnp.zeros((), bool)
@@ -225,7 +237,7 @@ def _watched(
             changed, changed, t, jnp.zeros_like(h), watch.pending.fired, watch.pending.leader, watch.signs
         )
         signs = watch.signs
-        look_here = lambda: look(method, system, signs, s.t, h, t, dense, span)
+        look_here = lambda: look(run.method, run.system, signs, s.t, h, t, dense, run.span)
         seen = lax.cond(accepted, look_here, lambda: nothing)
         changed, landed = seen.found, accepted & ~seen.found & (t >= watch.target)
         target = jnp.where(landed | seen.near, jnp.inf, jnp.where(changed, seen.root - seen.margin, watch.target))
@@ -238,14 +250,14 @@ def _watched(
             margin=jnp.where(changed, seen.margin, watch.margin),
             pending=pending,
         )
-    watch = await_jump(happenings, watch, jnp.where(accepted & ~changed, t, s.t), span)
+    watch = await_jump(happenings, watch, jnp.where(accepted & ~changed, t, s.t), run.span)
     return watch, h_next, changed
 
 
-def _happen(
-    method: Method, system: System, s: _State, t_save: Array, span: Array, tolerance: Tolerance, stride: int
-) -> _State:
-    happenings, watch, t_end = system.happenings, s.watch, t_save[-1]
+def _happen(run: _Run, s: _State) -> _State:
+    """Cross the event or jump that is pending: a row of the grid of its own, and a new start after it."""
+    method, system, t_end, span = run.method, run.system, run.t_end, run.span
+    happenings, watch = system.happenings, s.watch
     assert happenings is not None
     assert watch is not None
     pending = watch.pending
@@ -257,9 +269,11 @@ def _happen(
     h = t - s.t
     crossing = cross(system, s.t, s.y, h, pending)
     y = crossing.y_end
-    saved, num_saved = _save(lambda x: read_crossing(crossing, s.t, s.y, h, s.t + x * h), s, t, h, t_save, ~overfull)
+    saved, num_saved = _save(
+        lambda x: read_crossing(crossing, s.t, s.y, h, s.t + x * h), s, t, h, run.t_save, ~overfull
+    )
     left = t_end - t
-    h_next = first_step(system.slope, t, y, system.slope(t, y), left, tolerance, method.order)
+    h_next = first_step(system.slope, t, y, system.slope(t, y), left, run.tolerance, method.order)
     h_next = jnp.maximum(h_next, _smallest_step(t, span))
     carry = method.restart(system, t, y, jnp.where(left > 0, jnp.minimum(h_next, left), h_next), s.carry)
     watch = fire(system, watch, s.t, h, t, y, method.memory(s.y, s.carry), s.accepted)
@@ -274,7 +288,7 @@ def _happen(
         status=jnp.where(overfull, Status.MAX_EVENTS, s.status).astype(jnp.int32),
         saved=saved,
         num_saved=num_saved,
-        grid=_record(method, s, h, jnp.ones((), bool), t, restarted, stride),
+        grid=_record(run, s, h, jnp.ones((), bool), t, restarted),
         watch=await_jump(happenings, watch, t, span),
     )
 
@@ -341,9 +355,10 @@ def _save(
     return lax.while_loop(due, write, (s.saved, s.num_saved))
 
 
-def _record(method: Method, s: _State, h: Array, accepted: Array, t: Array, step: Step, stride: int) -> Grid | None:
+def _record(run: _Run, s: _State, h: Array, accepted: Array, t: Array, step: Step) -> Grid | None:
     if s.grid is None:
         return None
+    method = run.method
     row = Row(
         i=s.accepted,
         h=h,
@@ -353,7 +368,7 @@ def _record(method: Method, s: _State, h: Array, accepted: Array, t: Array, step
         t_end=jnp.where(accepted, t, s.t),
         x_end=jnp.where(accepted, method.memory(step.y, step.carry), method.memory(s.y, s.carry)),
     )
-    return add_row(s.grid, row, stride)
+    return add_row(s.grid, row, run.stride)
 
 
 def _smallest_step(t: Array, span: Array) -> Array:

@@ -5,6 +5,7 @@ holds every state, and in `_checkpoints`, where it holds few.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -13,9 +14,11 @@ from jax import lax
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, PyTree
 
+from sciad.core import LinearSystem
 from sciad.ode._grid import Grid, read, replay
 from sciad.ode._loop import Trajectory
-from sciad.ode._problem import Inputs, Problem
+from sciad.ode._problem import Inputs, Problem, run
+from sciad.ode._time import instantiate
 
 
 class Tangent(NamedTuple):
@@ -211,3 +214,45 @@ def tangent_of_trajectory(trajectory: Trajectory, read_dot: Read) -> Trajectory:
     if read_dot.events is None:
         return zero
     return zero._replace(events=zero.events._replace(xs=read_dot.events))
+
+
+# ------------------------------------------------------------------------------------------- rules of differentiation
+
+
+def solve_with_rule(
+    problem: Problem, inputs: Inputs, rule: Callable[[Inputs, Inputs], tuple[Trajectory, Trajectory]]
+) -> Trajectory:
+    """Solve, keeping no grid; where it is differentiated, rule(inputs, tangents) is the value and its tangent."""
+
+    @jax.custom_jvp
+    def solve(inputs: Inputs) -> Trajectory:
+        return run(problem, 0, inputs)[0]
+
+    @partial(solve.defjvp, symbolic_zeros=True)
+    def _(primals: Any, tangents: Any) -> Any:
+        return rule(primals[0], tangents[0])
+
+    return solve(inputs)
+
+
+def direction(inputs: Inputs, dot: Inputs) -> Tangent:
+    """Return the tangents of y0 and p, with symbolic zeros made arrays."""
+    return Tangent(instantiate(dot.y0, inputs.y0), instantiate(dot.p, inputs.p))
+
+
+def read_system(
+    residual: Callable[..., Any],
+    forward_sweep: Callable[[Context, Tangent], Read],
+    adjoint_sweep: Callable[[Context, Read], Tangent],
+) -> LinearSystem:
+    """Return the linear system of all that is read, L u: x = (u, v) solves u = b_u, v - L u = b_v."""
+
+    def solve(context: Context, b: Any) -> Any:
+        u, b_v = b
+        return u, jax.tree.map(jnp.add, b_v, forward_sweep(context, u))
+
+    def transpose_solve(context: Context, b: Any) -> Any:
+        u_bar, v_bar = b
+        return jax.tree.map(jnp.add, u_bar, adjoint_sweep(context, v_bar)), v_bar
+
+    return LinearSystem(residual, solve, transpose_solve)

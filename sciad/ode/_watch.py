@@ -193,7 +193,8 @@ def fire(system: System, watch: Watch, start: Array, h: Array, t: Array, y: Arra
     if happenings.max_events:
         k = jnp.minimum(watch.num_events, happenings.max_events - 1)
         row = (i.astype(jnp.int32), start, h, x, pending)
-        written = jax.tree.map(lambda rows, new: _write(rows, new, k, is_event), tuple(found[: len(row)]), row)
+        has_room = is_event & (watch.num_events < happenings.max_events)
+        written = jax.tree.map(lambda rows, new: _write(rows, new, k, has_room), tuple(found[: len(row)]), row)
         stops = is_event & happenings.stops(pending.fired, watch.counts)
         index, ts, hs, xs, happened = written
         found = EventRows(index, ts, hs, xs, happened, watch.stopped | stops)

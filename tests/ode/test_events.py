@@ -403,6 +403,8 @@ def test_events_that_pile_up_are_a_failure():
     assert int(failed.status) == Status.MAX_EVENTS
     assert np.isnan(failed.ys[1, 0])
     assert int(failed.events.count) == 16
+    first = np.sqrt(2 / GRAVITY)
+    np.testing.assert_allclose(failed.events.t, first * (3 - 4 * 0.5 ** np.arange(1, 17)), rtol=1e-4)  # default rtol
 
 
 @pytest.mark.parametrize(
