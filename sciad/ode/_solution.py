@@ -94,7 +94,9 @@ class ODESolution(Solution):
 
     def _describe(self, status: Status, stats: dict[str, np.ndarray]) -> str:
         if status is Status.SUCCESS:
-            happened = f", with {stats['num_events']} events, to t = {stats['t']:.6g}" if "num_events" in stats else ""
+            count = stats.get("num_events")
+            events = "1 event" if count == 1 else f"{count} events"
+            happened = "" if count is None else f", with {events}, to t = {stats['t']:.6g}"
             return f"solved in {stats['num_steps']} steps{happened}"
         where = f"at t = {stats['t']:.6g} with a step of {abs(stats['h']):.3g} after {stats['num_steps']} steps"
         note = f"; {self.note}" if self.note else ""
